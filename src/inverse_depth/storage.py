@@ -1,0 +1,112 @@
+"""Files that are whole or absent: atomic writing, and reading that says what is wrong."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+FORMAT = "inverse-depth 1"
+"""Value of the global attribute ``format`` of every NetCDF file the package writes."""
+
+_DATASET_ENCODING = {"zlib": True, "complevel": 4, "shuffle": True, "fletcher32": True}
+
+
+class StorageError(OSError):
+    """A file that is missing, damaged or not one of ours; the message names it and says what to do."""
+
+
+@contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Give a temporary path to write to, and put it in place of `path` when the block ends without an error.
+
+    The file appears under its name whole and on disk, or not at all; readers of an older file of that name are not
+    disturbed. Missing parent folders are made.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Yields
+    ------
+    Path
+        In the same folder, with the same suffix.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{secrets.token_hex(6)}.tmp{path.suffix}")
+    try:
+        yield temporary
+        _flush(temporary)
+        os.replace(temporary, path)
+        _flush(path.parent)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def write_dataset(dataset: xr.Dataset, path: str | Path) -> None:
+    """Write a dataset as a compressed NetCDF-4 file with a checksum on every array, atomically.
+
+    The same content gives the same bytes.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset
+    path : str or Path
+        Ends in ``.nc``.
+    """
+    numeric = [name for name, variable in dataset.variables.items() if variable.ndim and variable.dtype.kind in "biuf"]
+    with atomic_path(path) as temporary:
+        dataset.assign_attrs(format=FORMAT).to_netcdf(
+            temporary, format="NETCDF4", engine="netcdf4", encoding={name: dict(_DATASET_ENCODING) for name in numeric}
+        )
+
+
+def read_dataset(path: str | Path) -> xr.Dataset:
+    """Read a dataset that this package wrote, whole, into memory.
+
+    Raises
+    ------
+    StorageError
+        If the file is missing, truncated, fails a checksum, or was not written by this package in this format.
+    """
+    import xarray as xr
+
+    path = Path(path)
+    if not path.is_file():
+        raise StorageError(f"{path}: no such file; make it with `snakemake --profile local {path}`")
+    try:
+        dataset = xr.load_dataset(path, engine="netcdf4", decode_times=False)
+    except Exception as error:  # netCDF4, HDF5 and xarray raise many kinds; each of them means an unreadable file
+        raise StorageError(f"{path}: not a readable NetCDF-4 file, perhaps cut short; delete it and run again ({error})") from error
+    if dataset.attrs.get("format") != FORMAT:
+        found = dataset.attrs.get("format", "no such attribute")
+        raise StorageError(f"{path}: not a file of this package: its attribute 'format' is {found!r}, must be {FORMAT!r}")
+    return dataset
+
+
+def write_text(text: str, path: str | Path) -> None:
+    """Write a text file in UTF-8, atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8"))
+
+
+def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
+    """Write a table as CSV without its index, atomically; floats keep every digit."""
+    write_text(frame.to_csv(index=False, lineterminator="\n"), path)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
