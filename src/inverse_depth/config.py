@@ -1,38 +1,52 @@
 """The study's configuration: one schema, validated before anything runs.
 
-Every key a configuration file may hold is a field below, with its meaning, its unit and its bounds. A file is plain YAML;
-a smaller study is an override of a larger one, merged key by key (mappings merge, lists and scalars replace), exactly as
-Snakemake merges `--configfile` over the Snakefile's default.
+Every key a configuration file may hold is a field below, with its meaning, its unit and its bounds. A file is plain
+YAML; a smaller study is an override of a larger one, merged key by key (mappings merge, lists and scalars replace),
+exactly as Snakemake merges ``--configfile`` over the Snakefile's default.
 """
 
 from __future__ import annotations
 
-import difflib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from inverse_depth.explain import explain
 
 
 class ConfigError(ValueError):
     """A configuration that cannot be run; the message names each key, what was found and what is allowed."""
 
 
+def _not_boolean(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+def _unsigned_zero(value: float) -> float:
+    return value + 0.0
+
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,47}$")]
 Count = Annotated[int, Field(ge=1, strict=True)]
-Exponent = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Depth = Annotated[int, Field(ge=1, le=4096, strict=True)]
+Dimension = Annotated[int, Field(ge=1, le=4096, strict=True)]
+Length = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
+Number = Annotated[float, BeforeValidator(_not_boolean), Field(allow_inf_nan=False)]
+Exponent = Annotated[Number, Field(ge=0, le=10), AfterValidator(_unsigned_zero)]
+Positive = Annotated[Number, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 
 
 def _no_repeats(values: list[Any]) -> list[Any]:
-    repeated = [value for i, value in enumerate(values) if value in values[:i]]
-    if repeated:
-        raise ValueError(f"repeats {repeated[0]}: each value may stand once")
+    if (repeated := _first_repeat(values)) is not None:
+        raise ValueError(f"repeats {list(repeated) if isinstance(repeated, tuple) else repeated}; each may stand once")
     return values
 
 
@@ -42,6 +56,15 @@ def _no_repeated_seeds(groups: list[list[int]]) -> list[list[int]]:
 
 
 Distinct = AfterValidator(_no_repeats)
+Spectra = Annotated[list[tuple[Exponent, Exponent]], Field(min_length=1), Distinct]
+TargetSizes = Annotated[list[Count], Field(min_length=1), Distinct]
+
+
+def _check_selectable(target_sizes: Collection[int], context_length: int) -> None:
+    if max(target_sizes) > context_length:
+        raise ValueError(
+            f"target_sizes holds k = {max(target_sizes)}: it must be at most context_length ({context_length})"
+        )
 
 
 class _Section(BaseModel):
@@ -51,18 +74,14 @@ class _Section(BaseModel):
 class Grid(_Section):
     """A block of points: every depth, at every spectrum, target size and seed of the block."""
 
-    depths: Annotated[list[Annotated[int, Field(ge=1, le=4096, strict=True)]], Field(min_length=1), Distinct] = Field(
-        description="numbers of residual layers L"
-    )
-    spectra: Annotated[list[tuple[Exponent, Exponent]], Field(min_length=1), Distinct] = Field(
-        description="pairs (a, b): input eigenvalues k^-a, teacher eigenvalues k^-b"
-    )
-    target_sizes: Annotated[list[Count], Field(min_length=1), Distinct] = Field(
-        default=[1], description="numbers k of context tokens averaged into the target"
-    )
+    depths: Annotated[list[Depth], Field(min_length=1), Distinct] = Field(description="numbers of residual layers L")
+    spectra: Spectra = Field(description="pairs [a, b]: input eigenvalues k^-a, teacher eigenvalues k^-b")
+    target_sizes: TargetSizes = Field(default=[1], description="numbers k of context tokens averaged into the target")
     seeds: Annotated[
-        list[Annotated[list[Seed], Field(min_length=1)]], Field(min_length=1), AfterValidator(_no_repeated_seeds)
-    ] = Field(description="groups of seeds; the seeds of one group train together in one job")
+        list[Annotated[list[Seed], Field(min_length=1, max_length=16)]],
+        Field(min_length=1),
+        AfterValidator(_no_repeated_seeds),
+    ] = Field(description="groups of at most 16 seeds; the seeds of one group train together in one job")
 
 
 class Fit(_Section):
@@ -74,6 +93,12 @@ class Fit(_Section):
     min_depth: Count = Field(default=1, description="shallowest depth fitted")
     max_depth: Count = Field(default=4096, description="deepest depth fitted")
 
+    @model_validator(mode="after")
+    def _ordered(self) -> Fit:
+        if self.max_depth < self.min_depth:
+            raise ValueError(f"max_depth is {self.max_depth}: it must be at least min_depth ({self.min_depth})")
+        return self
+
 
 class Experiment(_Section):
     """One model on one task: the points of its grids become one cube."""
@@ -82,8 +107,8 @@ class Experiment(_Section):
     task: Literal["easy", "difficult"] = Field(
         description="easy: the label of the matching token; difficult: the mean label of the k tokens of largest cosine"
     )
-    dimension: Annotated[int, Field(ge=1, le=4096, strict=True)] = Field(description="d, the dimension of a token")
-    context_length: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | Literal["infinite"] = Field(
+    dimension: Dimension = Field(description="d, the dimension of a token")
+    context_length: Length | Literal["infinite"] = Field(
         description="P, the number of context tokens; 'infinite' for linear attention on the easy task"
     )
     width: Count = Field(description="N, the width of the residual streams; N >= d")
@@ -106,10 +131,8 @@ class Experiment(_Section):
         sizes = {k for grid in self.grid for k in grid.target_sizes}
         if self.task == "easy" and sizes != {1}:
             raise ValueError(f"target_sizes is {sorted(sizes)}: the easy task copies one token, so it must be [1]")
-        if not infinite and max(sizes) > int(self.context_length):
-            raise ValueError(
-                f"target_sizes holds k = {max(sizes)}: it must be at most context_length ({self.context_length})"
-            )
+        if self.context_length != "infinite":
+            _check_selectable(sizes, self.context_length)
         keys = [
             (depth, a, b, k, seed)
             for grid in self.grid
@@ -117,7 +140,9 @@ class Experiment(_Section):
             for seed in itertools.chain.from_iterable(grid.seeds)
         ]
         if repeated := _first_repeat(keys):
-            raise ValueError("grid holds the point L={}, a={}, b={}, k={}, seed={} twice".format(*repeated))
+            raise ValueError(
+                "grid holds the point L={}, a={}, b={}, k={}, seed={} twice; once is enough".format(*repeated)
+            )
         return self
 
 
@@ -134,7 +159,9 @@ class Training(_Section):
         description="independent contexts per step and seed"
     )
     learning_rate: Positive = Field(description="peak rate of Adam, before the per-parameter scale of the model")
-    warmup: Annotated[int, Field(ge=0, strict=True)] = Field(default=100, description="steps of linear warm-up in each round")
+    warmup: Annotated[int, Field(ge=0, strict=True)] = Field(
+        default=100, description="steps of linear warm-up in each round"
+    )
     first_round: Count = Field(description="steps of the first round")
     max_steps: Count = Field(description="no round is begun that would end after this many steps")
     tolerance: Positive = Field(
@@ -152,76 +179,109 @@ class Training(_Section):
 class Floor(_Section):
     """Linear loss floors by Monte Carlo (App. A.3) for every pair of a spectrum and a target size."""
 
-    dimension: Count
-    context_length: Count
-    degree: Annotated[int, Field(ge=1, le=16, strict=True)] = Field(
-        description="degree L of the covariance polynomial"
-    )
+    dimension: Dimension = Field(description="d, the dimension of a token")
+    context_length: Length = Field(description="P, the number of context tokens")
+    degree: Annotated[int, Field(ge=1, le=16, strict=True)] = Field(description="degree L of the covariance polynomial")
     contexts: Annotated[int, Field(ge=256, multiple_of=256, strict=True)] = Field(
         description="number n of independent contexts"
     )
-    spectra: Annotated[list[tuple[Exponent, Exponent]], Field(min_length=1), Distinct]
-    target_sizes: Annotated[list[Count], Field(min_length=1), Distinct]
+    spectra: Spectra = Field(description="pairs [a, b]")
+    target_sizes: TargetSizes = Field(description="numbers k of context tokens averaged into the target")
 
     @model_validator(mode="after")
     def _selectable(self) -> Floor:
-        if max(self.target_sizes) > self.context_length:
-            raise ValueError(
-                f"target_sizes holds k = {max(self.target_sizes)}: it must be at most context_length ({self.context_length})"
-            )
+        _check_selectable(self.target_sizes, self.context_length)
         return self
 
 
 class Theory(_Section):
-    """Theoretical references."""
+    """Theoretical references: polynomials for the easy task, floors for the difficult one."""
 
-    polynomial_depths: Annotated[list[Count], Field(min_length=2), Distinct] = Field(
+    polynomial_depths: Annotated[list[Depth], Field(min_length=2), Distinct] = Field(
         description="depths L at which the constrained and free polynomial losses are computed"
     )
-    floors: dict[Name, Floor]
+    floors: dict[Name, Floor] = Field(description="one file of floors each, theory/<name>.nc")
+
+    @model_validator(mode="after")
+    def _own_files(self) -> Theory:
+        if "polynomials" in self.floors:
+            raise ValueError("floors holds 'polynomials': that name is taken by the file of the polynomial references")
+        return self
 
 
 class Study(_Section):
     """A whole study; everything it makes is under results/<study>/."""
 
-    study: Name
+    study: Name = Field(description="names the folder of the results")
     device: Literal["auto", "cpu", "cuda"] = Field(description="where models train; auto takes a GPU if there is one")
     control_contexts: Annotated[int, Field(ge=4096, multiple_of=4096, strict=True)] = Field(
         description="contexts over which the control variate's own mean is taken"
     )
-    training: dict[Name, Training]
+    training: dict[Name, Training] = Field(description="the recipes")
     experiments: Annotated[dict[Name, Experiment], Field(min_length=1)]
     theory: Theory
 
     @model_validator(mode="after")
-    def _recipes_exist(self) -> Study:
+    def _consistent(self) -> Study:
         for name, experiment in self.experiments.items():
             if experiment.training not in self.training:
-                raise ValueError(
-                    f"experiments.{name}.training is {experiment.training!r}: allowed are {', '.join(sorted(self.training))}"
-                )
+                allowed = ", ".join(sorted(self.training)) or "none, for there are no recipes"
+                raise ValueError(f"experiments.{name}.training is {experiment.training!r}: allowed are {allowed}")
+        if len(dimensions := {experiment.dimension for experiment in self._polynomial_experiments()}) > 1:
+            raise ValueError(
+                f"experiments of linear attention on the easy task have dimensions {sorted(dimensions)}: "
+                "they share the polynomial references, so all must have the same"
+            )
         return self
 
-    def runs(self, experiment: str) -> dict[str, Run]:
-        """The training jobs of an experiment, by their identifiers.
+    def _polynomial_experiments(self) -> list[Experiment]:
+        return [e for e in self.experiments.values() if (e.attention, e.task) == ("linear", "easy")]
 
-        Parameters
-        ----------
-        experiment : str
-            A key of ``experiments``.
+    def polynomials(self) -> dict[str, Any] | None:
+        """Return what the polynomial references depend on, or None where no experiment has them.
 
         Returns
         -------
-        dict of str to Run
-            In the order of the configuration's grids.
+        dict or None
+            ``dimension``, ``spectra`` (pairs with a > 0, without which there is no power law) and ``depths``.
         """
-        settings = self.experiments[experiment]
+        experiments = self._polynomial_experiments()
+        spectra = {pair: None for e in experiments for grid in e.grid for pair in grid.spectra if pair[0] > 0}
+        if not spectra:
+            return None
+        depths = self.theory.polynomial_depths
+        return {"dimension": experiments[0].dimension, "spectra": [list(p) for p in spectra], "depths": depths}
+
+    def runs(self, experiment: str) -> dict[str, Run]:
+        """Return the training jobs of an experiment by their identifiers, in the order of its grids."""
         runs = (
             Run(experiment, depth, a, b, k, tuple(seeds))
-            for grid in settings.grid
+            for grid in self.experiments[experiment].grid
             for (a, b), k, depth, seeds in itertools.product(grid.spectra, grid.target_sizes, grid.depths, grid.seeds)
         )
         return {run.id: run for run in runs}
+
+    def training_settings(self, run: Run) -> dict[str, Any]:
+        """Return all that the training of a run depends on, as plain values."""
+        return {
+            **self._model_settings(run.experiment),
+            **{"depth": run.depth, "a": run.a, "b": run.b, "k": run.k, "seeds": list(run.seeds)},
+        }
+
+    def experiment_settings(self, experiment: str) -> dict[str, Any]:
+        """Return all that the numbers of an experiment depend on, as plain values: its fits are no part of it."""
+        settings = self.experiments[experiment]
+        grid = [block.model_dump(mode="json") for block in settings.grid]
+        return {
+            **self._model_settings(experiment),
+            **{"evaluation_contexts": settings.evaluation_contexts, "control_contexts": self.control_contexts},
+            "grid": grid,
+        }
+
+    def _model_settings(self, experiment: str) -> dict[str, Any]:
+        settings = self.experiments[experiment]
+        model = settings.model_dump(mode="json", exclude={"training", "evaluation_contexts", "fit", "grid"})
+        return {**model, "training": self.training[settings.training].model_dump(mode="json")}
 
 
 @dataclass(frozen=True)
@@ -255,7 +315,12 @@ class Run:
     @property
     def group(self) -> str:
         """The name of the points that share the data of this run: all depths and seeds of one (a, b, k)."""
-        return f"a{self.a:g}_b{self.b:g}_k{self.k}"
+        return f"a{short(self.a)}_b{short(self.b)}_k{self.k}"
+
+
+def short(value: float) -> str:
+    """Write a number for a file name: with the fewest digits that tell it from every other."""
+    return repr(value).removesuffix(".0")
 
 
 def load_study(*paths: str | Path) -> Study:
@@ -296,8 +361,8 @@ def parse_study(config: Mapping[str, Any], source: str = "config") -> Study:
     try:
         return Study.model_validate(config)
     except ValidationError as error:
-        lines = [_explain(detail) for detail in error.errors(include_url=False)]
-        raise ConfigError("\n".join([f"{source} is not a valid study:", *(f"  - {line}" for line in lines)])) from None
+        lines = (f"  - {line}" for line in explain(error, Study))
+        raise ConfigError("\n".join([f"{source} is not a valid study:", *lines])) from None
 
 
 def _merge(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
@@ -308,47 +373,10 @@ def _merge(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _first_repeat(values: Sequence[tuple[Any, ...]]) -> tuple[Any, ...] | None:
-    seen: set[tuple[Any, ...]] = set()
+def _first_repeat(values: Sequence[Any]) -> Any:
+    seen = set()
     for value in values:
         if value in seen:
             return value
         seen.add(value)
     return None
-
-
-def _explain(detail: Any) -> str:
-    place = ".".join(str(part) for part in detail["loc"] if not str(part).startswith(("constrained-", "literal[")))
-    found = detail.get("input")
-    match detail["type"]:
-        case "extra_forbidden":
-            allowed = _fields_at(detail["loc"][:-1])
-            near = difflib.get_close_matches(str(detail["loc"][-1]), allowed, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            return f"{place}: unknown key{hint} (allowed: {', '.join(allowed)})"
-        case "missing":
-            return f"{place}: missing, must be given"
-        case "value_error":
-            return f"{place}: {detail['ctx']['error']}" if place else str(detail["ctx"]["error"])
-        case _:
-            return f"{place}: found {_brief(found)}; {detail['msg'][0].lower()}{detail['msg'][1:]}"
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _fields_at(location: Iterable[Any]) -> list[str]:
-    """Names of the fields allowed at a place of the schema, found by walking its annotations."""
-    model: Any = Study
-    for part in location:
-        if isinstance(part, str) and isinstance(model, type) and issubclass(model, BaseModel):
-            model = _section_in(model.model_fields[part].annotation)
-    return sorted(model.model_fields) if model else []
-
-
-def _section_in(annotation: Any) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for arg in get_args(annotation) if (found := _section_in(arg))), None)

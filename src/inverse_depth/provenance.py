@@ -19,7 +19,7 @@ REFERENCE = "Peng et al., Emergent Inverse-Depth Scaling From Nonlinearity In At
 
 _PACKAGE = Path(__file__).parent
 # These name, check, list or store results and never decide their numbers: editing them makes nothing run again.
-_PLUMBING = {f"inverse_depth{name}" for name in ("", ".artifacts", ".config", ".provenance", ".storage")}
+_PLUMBING = {f"inverse_depth{name}" for name in ("", ".artifacts", ".config", ".explain", ".provenance", ".storage")}
 
 
 @functools.cache
@@ -27,7 +27,8 @@ def code_hash(module: str) -> str:
     """Hash the code that decides what a module computes: the module and all that it imports inside the package.
 
     Nothing is imported: the import statements are read from the source, those inside functions too. Comments,
-    docstrings and formatting do not count; a subpackage's data files (style sheets, published values) do.
+    docstrings and formatting do not count; data files of the package (style sheets, published values) whose names the
+    code mentions do.
 
     Parameters
     ----------
@@ -54,9 +55,10 @@ def code_hash(module: str) -> str:
         waiting |= set(_imports(name)) - reached - _PLUMBING
     digest = hashlib.sha256()
     for name in sorted(reached):
-        digest.update(f"{name}\n{ast.dump(_tree(name))}\n".encode())
-        for path in _data_files(name):
-            digest.update(f"{path.name}\n".encode() + path.read_bytes())
+        # the unparsed tree, for ast.dump shows differences between versions of Python that mean nothing
+        digest.update(f"{name}\n{ast.unparse(_tree(name))}\n".encode())
+    for path in sorted(set().union(*map(_data_files, reached))):
+        digest.update(f"{path.relative_to(_PACKAGE)}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -122,13 +124,18 @@ def _source(module: str) -> Path | None:
     return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
 
 
-def _data_files(module: str) -> list[Path]:
-    source = _source(module)
-    if source is None or source.name != "__init__.py":
-        return []
-    return sorted(path for path in source.parent.iterdir() if path.is_file() and path.suffix not in (".py", ".pyc"))
+def _data_files(module: str) -> set[Path]:
+    strings = (node.value for node in ast.walk(_tree(module)) if isinstance(node, ast.Constant))
+    names = {text.rpartition("/")[2] for text in strings if isinstance(text, str)}
+    return {path for path in _package_data() if path.name in names}
 
 
+@functools.cache
+def _package_data() -> tuple[Path, ...]:
+    return tuple(path for path in _PACKAGE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc"))
+
+
+@functools.cache
 def _tree(module: str) -> ast.Module:
     source = _source(module)
     assert source is not None

@@ -86,10 +86,11 @@ def read_dataset(path: str | Path) -> xr.Dataset:
     try:
         dataset = xr.load_dataset(path, engine="netcdf4", decode_times=False)
     except Exception as error:  # netCDF4, HDF5 and xarray raise many kinds; each of them means an unreadable file
-        raise StorageError(f"{path}: not a readable NetCDF-4 file, perhaps cut short; delete it and run again ({error})") from error
-    if dataset.attrs.get("format") != FORMAT:
-        found = dataset.attrs.get("format", "no such attribute")
-        raise StorageError(f"{path}: not a file of this package: its attribute 'format' is {found!r}, must be {FORMAT!r}")
+        message = f"{path}: damaged, or not a NetCDF-4 file; delete it and run again ({error})"
+        raise StorageError(message) from error
+    found = dataset.attrs.get("format", "absent")
+    if found != FORMAT:
+        raise StorageError(f"{path}: not written by this package: its 'format' is {found!r}, must be {FORMAT!r}")
     return dataset
 
 
