@@ -25,7 +25,7 @@ class ConfigError(ValueError):
 
 def _not_boolean(value: Any) -> Any:
     if isinstance(value, bool):
-        raise ValueError("must be a number")
+        raise ValueError("is no number")
     return value
 
 
@@ -104,6 +104,9 @@ class Experiment(_Section):
     """One model on one task: the points of its grids become one cube."""
 
     attention: Literal["linear", "softmax"]
+    variant: Literal["controlled", "decoupled_values"] = Field(
+        default="controlled", description="decoupled_values: a value matrix for each layer (App. C.2), softmax only"
+    )
     task: Literal["easy", "difficult"] = Field(
         description="easy: the label of the matching token; difficult: the mean label of the k tokens of largest cosine"
     )
@@ -123,6 +126,8 @@ class Experiment(_Section):
     def _consistent(self) -> Experiment:
         if self.width < self.dimension:
             raise ValueError(f"width is {self.width}: it must be at least dimension ({self.dimension})")
+        if (self.attention, self.variant) == ("linear", "decoupled_values"):
+            raise ValueError("variant is 'decoupled_values': linear attention allows 'controlled' only")
         infinite = self.context_length == "infinite"
         if infinite and (self.attention, self.task) != ("linear", "easy"):
             raise ValueError("context_length 'infinite' is defined for linear attention on the easy task only")
@@ -267,6 +272,12 @@ class Study(_Section):
             **self._model_settings(run.experiment),
             **{"depth": run.depth, "a": run.a, "b": run.b, "k": run.k, "seeds": list(run.seeds)},
         }
+
+    def evaluation_settings(self, run: Run) -> dict[str, Any]:
+        """Return all that the evaluation of a run's group depends on beside the trained models, as plain values."""
+        settings = self.experiments[run.experiment]
+        fields = {"attention", "task", "dimension", "context_length", "evaluation_contexts"}
+        return {**settings.model_dump(mode="json", include=fields), "a": run.a, "b": run.b, "k": run.k}
 
     def experiment_settings(self, experiment: str) -> dict[str, Any]:
         """Return all that the numbers of an experiment depend on, as plain values: its fits are no part of it."""

@@ -1,0 +1,37 @@
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help quick paper test lint clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+quick: $(READY) ## a small study, from training to figures, in minutes on two cores: results/quick/
+	$(BIN)/snakemake all --profile local --configfile config/quick.yaml
+
+paper: $(READY) ## the paper at full size, on this machine: results/paper/ (on a cluster: snakemake --profile slurm all)
+	$(BIN)/snakemake all --profile local
+
+test: lint ## every check: style, types, the workflow's lint, and the tests
+	$(BIN)/pytest
+
+lint: $(READY) ## style, types and the workflow's lint alone
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check .
+	$(BIN)/snakemake --lint
+	$(BIN)/mypy
+
+clean: ## remove the environment, the quick study and caches; other results stay
+	rm -rf .venv results/quick .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made once, and again when the lock or the package's metadata change.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; name one: make PYTHON=python3.12")'
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/pip install -r requirements.lock
+	$(BIN)/pip install --no-deps --no-build-isolation --editable .
+	@touch $@

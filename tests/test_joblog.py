@@ -1,0 +1,45 @@
+"""A job's log holds all that it printed, and ends with its failure in words."""
+
+import signal
+import subprocess
+import sys
+import time
+
+PRELUDE = "import os, sys, time; from inverse_depth.joblog import job_log\n"
+
+
+def start(tmp_path, body):
+    code = f"{PRELUDE}with job_log({str(tmp_path / 'job.log')!r}, 'train x'):\n    {body}\n"
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_everything_printed_goes_to_the_log(tmp_path):
+    job = start(tmp_path, "print('one'); print('two', file=sys.stderr); os.system('echo three')")
+    assert job.communicate() == ("", "")
+    assert job.returncode == 0
+    assert set((tmp_path / "job.log").read_text().split()) == {"one", "two", "three"}
+
+
+def test_a_failure_is_told_in_words_in_the_log_and_on_the_terminal(tmp_path):
+    job = start(tmp_path, "raise ValueError('depth is 0: it must be at least 1')")
+    output, errors = job.communicate()
+    log = (tmp_path / "job.log").read_text()
+    assert job.returncode == 1
+    assert "Traceback" in log
+    assert "Traceback" not in output + errors
+    for text in (log, errors):
+        assert "train x failed: depth is 0: it must be at least 1" in text
+    assert log.rstrip().endswith("then give the same command again.")
+    assert str(tmp_path / "job.log") in errors
+
+
+def test_a_job_that_is_stopped_says_so(tmp_path):
+    job = start(tmp_path, "print('begun'); time.sleep(60)")
+    log = tmp_path / "job.log"
+    for _ in range(200):
+        if log.exists() and "begun" in log.read_text():
+            break
+        time.sleep(0.05)
+    job.send_signal(signal.SIGTERM)
+    assert "train x failed: stopped by SIGTERM" in job.communicate(timeout=30)[1]
+    assert "stopped by SIGTERM" in log.read_text()

@@ -1,0 +1,128 @@
+"""Files are whole or absent, and reading says what is wrong."""
+
+import os
+import stat
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from inverse_depth import storage
+from inverse_depth.storage import StorageError, atomic_path, read_dataset, write_dataset, write_frame, write_text
+
+
+@pytest.fixture
+def dataset():
+    rng = np.random.default_rng(0)
+    loss = ("L", rng.normal(size=1000), {"long_name": "loss", "units": "1"})
+    seconds = ("L", np.full(1000, np.nan), {"units": "s"})
+    data = {"loss": loss, "seconds": seconds, "steps": ("L", np.arange(1000)), "power": 2.5}
+    return xr.Dataset(data, {"L": np.arange(1000)}, {"title": "test", "config": "{}"})
+
+
+def test_a_dataset_comes_back_as_it_was(tmp_path, dataset):
+    path = tmp_path / "deep" / "er" / "cube.nc"
+    write_dataset(dataset, path)
+    back = read_dataset(path)
+    xr.testing.assert_identical(back.drop_attrs(deep=False), dataset.drop_attrs(deep=False))
+    assert back.attrs == {**dataset.attrs, "format": storage.FORMAT}
+    assert "format" not in dataset.attrs
+
+
+def test_a_dataset_opens_in_plain_xarray_and_is_compressed(tmp_path, dataset):
+    dataset["constant"] = ("L", np.zeros(1000))
+    write_dataset(dataset, tmp_path / "cube.nc")
+    for engine in ("netcdf4", "h5netcdf"):
+        with xr.open_dataset(tmp_path / "cube.nc", engine=engine) as plain:
+            np.testing.assert_array_equal(plain["loss"], dataset["loss"])
+            assert plain["constant"].encoding["zlib"]
+
+
+def test_the_same_content_gives_the_same_bytes(tmp_path, dataset):
+    write_dataset(dataset, tmp_path / "first.nc")
+    time.sleep(1.1)  # a time stamp of whole seconds would differ
+    write_dataset(dataset.copy(deep=True), tmp_path / "second.nc")
+    assert (tmp_path / "first.nc").read_bytes() == (tmp_path / "second.nc").read_bytes()
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(StorageError, match=r"absent\.nc: no such file"):
+        read_dataset(tmp_path / "absent.nc")
+    with pytest.raises(StorageError, match="no such file"):
+        read_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
+def test_a_file_cut_short_is_named(tmp_path, dataset, share):
+    path = tmp_path / "cube.nc"
+    write_dataset(dataset, path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(StorageError, match=r"cube\.nc: damaged"):
+        read_dataset(path)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.9])
+def test_a_flipped_bit_in_the_data_is_noticed(tmp_path, share):
+    path = tmp_path / "cube.nc"
+    write_dataset(xr.Dataset({"loss": ("L", np.random.default_rng(0).normal(size=20_000))}), path)
+    content = bytearray(path.read_bytes())
+    content[int(share * len(content))] ^= 1  # random numbers do not compress: nearly all of the file is data
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match=r"cube\.nc: damaged"):
+        read_dataset(path)
+
+
+@pytest.mark.parametrize("attrs", [{}, {"format": "inverse-depth 99"}, {"format": 3}])
+def test_the_file_of_another_program_is_refused(tmp_path, attrs):
+    path = tmp_path / "other.nc"
+    xr.Dataset({"x": 1.0}, attrs=attrs).to_netcdf(path)
+    with pytest.raises(StorageError, match=r"other\.nc: not written by this package.*must be 'inverse-depth 1'"):
+        read_dataset(path)
+
+
+def test_text_that_is_no_netcdf_is_refused(tmp_path):
+    path = tmp_path / "note.nc"
+    path.write_text("hello")
+    with pytest.raises(StorageError, match=r"note\.nc: damaged, or not a NetCDF-4 file"):
+        read_dataset(path)
+
+
+def test_a_failure_leaves_the_older_file_and_no_other(tmp_path):
+    path = tmp_path / "notes.txt"
+    write_text("old", path)
+    with pytest.raises(ZeroDivisionError), atomic_path(path) as temporary:
+        temporary.write_text("half of the n")
+        raise ZeroDivisionError
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["notes.txt"]
+
+
+def test_a_write_that_is_killed_leaves_the_older_file(tmp_path):
+    path = tmp_path / "notes.txt"
+    write_text("old", path)
+    code = (
+        "import os, sys; from inverse_depth.storage import atomic_path\n"
+        "with atomic_path(sys.argv[1]) as temporary: temporary.write_text('half'); os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, path]).returncode == -9
+    assert path.read_text() == "old"
+
+
+def test_a_file_gets_the_permissions_of_any_other(tmp_path):
+    write_text("x", tmp_path / "ours.txt")
+    (tmp_path / "plain.txt").write_text("x")
+    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("ours.txt", "plain.txt")}
+    assert len(modes) == 1
+
+
+def test_a_frame_keeps_every_digit(tmp_path):
+    frame = pd.DataFrame({"name": ["a", "b"], "value": [0.1 + 0.2, np.nan], "count": [1, 2], "reason": ["", "x, y"]})
+    write_frame(frame, tmp_path / "fits.csv")
+    back = pd.read_csv(tmp_path / "fits.csv", keep_default_na=False, na_values={"value": [""]})
+    pd.testing.assert_frame_equal(back, frame, check_dtype=False)
+    assert "\r" not in (tmp_path / "fits.csv").read_bytes().decode()

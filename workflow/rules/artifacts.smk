@@ -1,0 +1,28 @@
+# One rule for each figure and table of the registry, under its own name.
+for _artifact in ARTIFACTS.values():
+
+    rule:
+        name:
+            _artifact.name
+        input:
+            **{argument: f"<results>/{path}" for argument, path in _artifact.inputs.items()},
+        output:
+            report(
+                artifact_files(_artifact),
+                caption="../report/caption.rst",
+                category=f"{_artifact.kind.capitalize()}s",
+                labels={"name": _artifact.title},
+            ),
+        log:
+            f"<logs>/artifacts/{_artifact.name}.log",
+        localrule: True
+        conda:
+            "../../environment.yml"
+        params:
+            artifact=_artifact.name,
+            caption=_artifact.caption,
+            code=code_hash(_artifact.function.partition(":")[0]),
+        message:
+            f"Draw {_artifact.title}"
+        script:
+            "../scripts/artifact.py"

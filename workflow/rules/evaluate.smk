@@ -1,0 +1,46 @@
+rule control:
+    output:
+        "<results>/controls/{family}.nc",
+    log:
+        "<logs>/control/{family}.log",
+    benchmark:
+        "<benchmarks>/control/{family}.tsv"
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    params:
+        settings=lambda wildcards: FAMILIES[wildcards.family],
+        contexts=STUDY.control_contexts,
+        code=code_hash("inverse_depth.evaluation"),
+    message:
+        "Mean of the control variate of {wildcards.family}"
+    script:
+        "../scripts/control.py"
+
+
+rule evaluate:
+    input:
+        runs=group_runs,
+        control=group_control,
+    output:
+        "<results>/evaluations/{experiment}/{group}.nc",
+    log:
+        "<logs>/evaluate/{experiment}/{group}.log",
+    benchmark:
+        "<benchmarks>/evaluate/{experiment}/{group}.tsv"
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    params:
+        settings=lambda wildcards: STUDY.evaluation_settings(first_run(wildcards)),
+        code=code_hash("inverse_depth.evaluation"),
+    message:
+        "Evaluate {wildcards.experiment} {wildcards.group} on {params.settings[evaluation_contexts]} common contexts"
+    script:
+        "../scripts/evaluate.py"

@@ -1,0 +1,20 @@
+rule train:
+    output:
+        "<results>/runs/{experiment}/{run}.nc",
+    log:
+        "<logs>/train/{experiment}/{run}.log",
+    benchmark:
+        "<benchmarks>/train/{experiment}/{run}.tsv"
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 240 * attempt,
+    params:
+        settings=lambda wildcards: STUDY.training_settings(RUNS[wildcards.experiment, wildcards.run]),
+        code=code_hash("inverse_depth.training"),
+    message:
+        "Train {wildcards.experiment} {wildcards.run}; follow it in {log}"
+    script:
+        "../scripts/train.py"
