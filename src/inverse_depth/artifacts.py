@@ -1,0 +1,263 @@
+"""Every figure and table of a study: what it shows, what it is made from, and the function that makes it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A figure or a table.
+
+    Attributes
+    ----------
+    name : str
+        Its file name without a suffix.
+    kind : {"figure", "table"}
+    title : str
+        A heading.
+    caption : str
+        What it shows, for a reader who sees nothing else.
+    inputs : mapping of str to str
+        Argument of the function to the path of a file under results/<study>/.
+    function : str
+        ``module:function``, called with the opened inputs by name.
+    """
+
+    name: str
+    kind: Literal["figure", "table"]
+    title: str
+    caption: str
+    inputs: Mapping[str, str]
+    function: str
+
+
+def _experiment(name: str) -> dict[str, str]:
+    return {"cube": f"cubes/{name}.nc", "fits": f"fits/{name}.csv"}
+
+
+_POINTS = (
+    "Points are means over seeds, bars their standard errors (spread between seeds and evaluation error), open markers "
+    "models whose training did not converge."
+)
+
+_ALL = (
+    Artifact(
+        "fig3",
+        "figure",
+        "Linear attention, easy task",
+        "Linear attention copying the matching token's label: the loss falls with depth L as a power law whose "
+        "exponent depends on the input spectrum k^-a and the teacher spectrum k^-b. (a) b varies at a = 2. (b) a "
+        "varies at b = 2. Dashed: fits c L^-alpha, exponent and standard error in the legend. (c) Loss of single "
+        "spectral modes k at a = b = 2 over their loss at zero prediction; values below 2 % are drawn at the "
+        f"dashed line: strong modes (small k) are learned first. {_POINTS}",
+        _experiment("linear_easy"),
+        "inverse_depth.figures.easy:figure_3",
+    ),
+    Artifact(
+        "fig4",
+        "figure",
+        "Softmax attention, easy task",
+        "Softmax attention copying the matching token's label: loss against depth L, (a) for input spectra k^-a "
+        "at b = 0 and (b) for teacher spectra k^-b at a = 0, beside the loss of predicting zero (dotted). A loss "
+        f"that is not above zero is drawn at its standard error. {_POINTS}",
+        {"cube": "cubes/softmax_easy.nc"},
+        "inverse_depth.figures.easy:figure_4",
+    ),
+    Artifact(
+        "fig5",
+        "figure",
+        "Linear attention, difficult task",
+        "Linear attention averaging the labels of the two tokens nearest to the query: loss against depth L, (a) "
+        "for teacher spectra k^-b at a = 0 and (b) for input spectra k^-a at b = 0. The legend gives the plateau,"
+        f" the mean loss of the two deepest models. {_POINTS}",
+        {"cube": "cubes/linear_difficult.nc"},
+        "inverse_depth.figures.difficult:figure_5",
+    ),
+    Artifact(
+        "fig6",
+        "figure",
+        "Softmax attention, difficult task",
+        "Softmax attention averaging the labels of the two tokens nearest to the query. (a, b) Loss against depth"
+        " L for teacher spectra k^-b at a = 0 and input spectra k^-a at b = 0; dashed: fits L_0 + c L^-alpha, "
+        "exponent and standard error in the legend. (c) Shared error C_L and (d) disagreement A_L - C_L of the "
+        "layers, for spectra (a, b); the loss is C_L + (A_L - C_L)/L. (e, f) The losses of (a, b) less their "
+        "fitted floors L_0: straight lines for a power law; points not above the floor are not drawn, and the "
+        f"floor's own error is not in the bars. {_POINTS}",
+        _experiment("softmax_difficult"),
+        "inverse_depth.figures.difficult:figure_6",
+    ),
+    Artifact(
+        "fig7",
+        "figure",
+        "Softmax attention, difficult task: modes",
+        "Loss of single spectral modes k of softmax attention averaging the labels of the two tokens nearest to "
+        "the query, at input eigenvalues 1/k and a flat teacher spectrum. (a) R_k against depth L. (b) R_k less "
+        "its limit, over that value at the shallowest depth: curves that coincide are modes learned in parallel. "
+        f"The limit is the floor of a fit to each mode by itself. {_POINTS}",
+        _experiment("softmax_difficult"),
+        "inverse_depth.figures.difficult:figure_7",
+    ),
+    Artifact(
+        "fig14",
+        "figure",
+        "Softmax attention: broader targets and spectra",
+        "Softmax attention averaging the labels of the k tokens nearest to the query, at input spectra k^-a and "
+        "teacher spectra k^-b, for (a, b) in the legends. Loss against depth L for (a) k = 2 and (b) k = 16; "
+        "dashed: fits L_0 + c L^-alpha, exponent and standard error in the legend. (c) Shared error C_L and (d) "
+        f"disagreement A_L - C_L of the layers. {_POINTS}",
+        _experiment("softmax_difficult"),
+        "inverse_depth.figures.difficult:figure_14",
+    ),
+    Artifact(
+        "training_length_softmax",
+        "figure",
+        "Depth law against training length: softmax",
+        "How the depth law of softmax attention depends on how long the models are trained (difficult task, k = "
+        "2, flat spectra). (a) Loss against depth L after each training length, the learning rate annealed at its"
+        " end; a model that had converged earlier keeps its loss. (b) Exponent alpha and (c) floor L_0 of the "
+        "fits L_0 + c L^-alpha, with standard errors; shaded: 95 % bootstrap intervals of the final models; "
+        "dotted: alpha = 1. Lengths (in thousands of steps) at which the fit is not determined are named.",
+        _experiment("softmax_difficult"),
+        "inverse_depth.figures.training:training_length_softmax",
+    ),
+    Artifact(
+        "training_length_linear",
+        "figure",
+        "Depth law against training length: linear",
+        "How the depth law of linear attention on the easy task depends on how long the models are trained. A "
+        "panel for each spectrum (a, b): loss against depth L after each training length, the learning rate "
+        "annealed at its end; a model that had converged earlier keeps its loss. Last panel: fitted exponent "
+        "alpha over zeta = (a + b - 1)/a with standard errors; dotted: the exponents of constrained (1) and free "
+        "(2) polynomials. Lengths (in thousands of steps) at which the fit is not determined are named.",
+        _experiment("linear_easy"),
+        "inverse_depth.figures.training:training_length_linear",
+    ),
+    Artifact(
+        "table1",
+        "table",
+        "Loss floors, difficult task",
+        "Loss floors at k = 2 for spectra (a, b): softmax attention from the fit of its loss, linear attention "
+        "from the plateau of its deepest models, with the values of Peng et al. The two models differ in size "
+        "(dimension and context length), as published; the last ratio sets softmax against the theoretical linear"
+        " floor at its own size.",
+        {
+            "softmax": "cubes/softmax_difficult.nc",
+            "fits": "fits/softmax_difficult.csv",
+            "linear": "cubes/linear_difficult.nc",
+            "matched": "theory/linear_floor_matched.nc",
+        },
+        "inverse_depth.tables:table_1",
+    ),
+    Artifact(
+        "table2",
+        "table",
+        "Depth exponents, linear attention, easy task",
+        "Fitted exponents of the loss against depth for linear attention on the easy task at spectra (a, b), "
+        "between the exponents zeta = (a + b - 1)/a of constrained and 2 zeta of free polynomials, with the "
+        "values of Peng et al.",
+        _experiment("linear_easy"),
+        "inverse_depth.tables:table_2",
+    ),
+    Artifact(
+        "table3",
+        "table",
+        "Linear loss floors: theory and measurement",
+        "Loss floor of linear attention averaging the labels of the k tokens nearest to the query at spectra (a, "
+        "b): Monte Carlo theory, measured plateau of the deepest models and their difference, with the values of "
+        "Peng et al.",
+        {"cube": "cubes/linear_difficult.nc", "floors": "theory/linear_floor.nc"},
+        "inverse_depth.tables:table_3",
+    ),
+    Artifact(
+        "table4",
+        "table",
+        "Depth law for broader targets and spectra",
+        "Fits L_0 + c L^-alpha of the loss against depth L for softmax attention averaging the labels of the k "
+        "tokens nearest to the query, at spectra (a, b), with the values of Peng et al.",
+        _experiment("softmax_difficult"),
+        "inverse_depth.tables:table_4",
+    ),
+    Artifact(
+        "table5",
+        "table",
+        "Convergence of the shared error",
+        "Exponents of the gap L_0 - C_L = c L^-alpha between the loss floor and the error shared by the layers of"
+        " softmax attention (difficult task, k = 2) at spectra (a, b), with the values of Peng et al.",
+        _experiment("softmax_difficult"),
+        "inverse_depth.tables:table_5",
+    ),
+    Artifact(
+        "comparison",
+        "table",
+        "Published and measured",
+        "Every number of Tables 1 to 5 of Peng et al. (arXiv 2610.11063) that this study measures: loss floors, "
+        "plateaus and depth exponents of linear and softmax attention at spectra (a, b) and target size k, with "
+        "both standard errors where there are any, the relative difference, and the difference over its error.",
+        {
+            "softmax": "cubes/softmax_difficult.nc",
+            "softmax_fits": "fits/softmax_difficult.csv",
+            "linear_easy": "cubes/linear_easy.nc",
+            "linear_easy_fits": "fits/linear_easy.csv",
+            "linear": "cubes/linear_difficult.nc",
+            "floors": "theory/linear_floor.nc",
+        },
+        "inverse_depth.tables:comparison",
+    ),
+)
+
+ARTIFACTS: dict[str, Artifact] = {artifact.name: artifact for artifact in _ALL}
+
+
+def render(name: str, inputs: Mapping[str, str | Path], outputs: Sequence[str | Path]) -> None:
+    """Make one artifact and write it.
+
+    Parameters
+    ----------
+    name : str
+        A key of ``ARTIFACTS``.
+    inputs : mapping of str to path
+        The files for the arguments of its function: NetCDF opened as a Dataset, CSV as a DataFrame.
+    outputs : sequence of path
+        For a figure .pdf and .png, in any order; for a table .csv, .md and .tex.
+
+    Raises
+    ------
+    ValueError
+        If the name, the inputs' names or an output's suffix is not one of the artifact's.
+    """
+    if name not in ARTIFACTS:
+        raise ValueError(f"name is {name!r}: allowed are {', '.join(ARTIFACTS)}")
+    artifact = ARTIFACTS[name]
+    if set(inputs) != set(artifact.inputs):
+        raise ValueError(
+            f"inputs of {name} are {', '.join(sorted(inputs))}: must be {', '.join(sorted(artifact.inputs))}"
+        )
+    paths = {Path(path).suffix.removeprefix("."): Path(path) for path in outputs}
+    allowed = {"pdf", "png"} if artifact.kind == "figure" else {"csv", "md", "tex"}
+    if set(paths) != allowed or len(outputs) != len(allowed):
+        raise ValueError(f"outputs of {name} end in {', '.join(sorted(paths))}: must be {', '.join(sorted(allowed))}")
+
+    module, function = artifact.function.split(":")
+    made = getattr(importlib.import_module(module), function)(
+        **{key: _open(Path(path)) for key, path in inputs.items()}
+    )
+    if artifact.kind == "table":
+        importlib.import_module("inverse_depth.markup").write_table(made, **paths)
+        return
+    for path in paths.values():
+        importlib.import_module("inverse_depth.figures.panels").save(made, path)
+
+
+def _open(path: Path) -> Any:
+    if path.suffix == ".nc":
+        from inverse_depth.storage import read_dataset
+
+        return read_dataset(path)
+    import pandas as pd
+
+    return pd.read_csv(path)

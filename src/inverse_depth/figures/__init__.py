@@ -1,0 +1,1 @@
+"""One function per figure: Datasets and DataFrames in, a matplotlib Figure out."""

@@ -1,0 +1,122 @@
+"""Tables as files: CSV for machines, Markdown and LaTeX for readers, all from one frame."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tabulate import tabulate
+
+from inverse_depth.curves import plus_minus
+from inverse_depth.storage import write_frame, write_text
+
+HEADINGS = {
+    "a": "$a$",
+    "b": "$b$",
+    "k": "top $k$",
+    "note": "note",
+    "softmax": "softmax $L_0$",
+    "linear": "linear plateau",
+    "ratio": "linear / softmax",
+    "matched": "linear floor at the softmax model's size",
+    "matched_ratio": "its ratio to softmax",
+    "zeta": r"constrained $\zeta$",
+    "exponent": r"exponent $\alpha$",
+    "exponent_low": r"95 % from",
+    "exponent_high": "95 % to",
+    "two_zeta": r"free $2\zeta$",
+    "between": "between them",
+    "theory": "theory",
+    "plateau": "measured plateau",
+    "difference_percent": "difference, %",
+    "floor": "$L_0$",
+    "r_squared": "$R^2$",
+    "place": "place",
+    "quantity": "quantity",
+    "ours": "ours",
+    "paper": "published",
+    "relative_percent": "difference, %",
+    "sigmas": "difference / its error",
+}
+"""Headings of the written tables; a column ``x_published`` or ``x_difference`` is headed after ``x``."""
+
+
+def write_table(frame: pd.DataFrame, csv: Path, md: Path, tex: Path) -> None:
+    r"""Write a table as CSV (every digit), Markdown and LaTeX (a tabular that needs the package booktabs).
+
+    In the latter two a value and its standard error share a cell, rounded to the error's precision.
+    """
+    write_frame(frame, csv)
+    plain = _cells(frame, "±").map(lambda text: text.replace("|", r"\|"))
+    write_text(tabulate(plain, headers="keys", tablefmt="pipe", showindex=False, disable_numparse=True) + "\n", md)
+    latex = _cells(frame, r"$\pm$").map(_escape).rename(columns=_escape)
+    # latex_raw: tabulate's own booktabs format would escape the mathematics, which is LaTeX already.
+    text = tabulate(latex, headers="keys", tablefmt="latex_raw", showindex=False, disable_numparse=True)
+    for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
+        text = text.replace(r"\hline", rule, 1)
+    write_text(text + "\n", tex)
+
+
+def _cells(frame: pd.DataFrame, sign: str) -> pd.DataFrame:
+    """Turn the frame into text, each value joined with its standard error."""
+    shown = [name for name in frame.columns if not name.endswith("_se")]
+    columns: dict[str, Sequence[str]] = {}
+    for name in shown:
+        errors = frame.get(f"{name}_se", pd.Series(math.nan, index=frame.index))
+        cells = [_cell(name, value, error, sign) for value, error in zip(frame[name], errors, strict=True)]
+        columns[_heading(name)] = cells
+    return pd.DataFrame(columns)
+
+
+def _cell(name: str, value: Any, error: float, sign: str) -> str:
+    if isinstance(value, str):
+        return value
+    if math.isnan(value):
+        return "see note"
+    if name.endswith(("_published", "paper")) and not math.isfinite(error):
+        return f"{value:.10g}"  # as it was printed
+    if name.endswith(("_difference", "_percent")):
+        return f"{value:+.3f}" if name.endswith("_difference") else f"{value:+.2f}"
+    if name == "sigmas":
+        return f"{value:+.1f}"
+    if name.startswith("r_squared"):
+        return f"{value:.5f}"
+    if name.endswith(("_low", "_high", "zeta")):
+        return f"{value:.3f}"
+    return plus_minus(value, error, sign)
+
+
+def _heading(name: str) -> str:
+    for suffix, words in (
+        ("_published", "published"),
+        ("_difference_percent", "difference, %"),
+        ("_difference", "difference"),
+    ):
+        if name.endswith(suffix) and name not in HEADINGS:
+            return f"{_heading(name.removesuffix(suffix))}: {words}"
+    return HEADINGS[name]
+
+
+def _escape(text: str) -> str:
+    """Escape text for LaTeX; what stands between dollar signs is LaTeX already."""
+    parts = text.split("$")
+    parts[::2] = [part.translate(_LATEX) for part in parts[::2]]
+    return "$".join(parts)
+
+
+_LATEX = str.maketrans(
+    {
+        "%": r"\%",
+        "&": r"\&",
+        "_": r"\_",
+        "#": r"\#",
+        "^": r"\^{}",
+        "<": "$<$",
+        ">": "$>$",
+        "\u03b1": r"$\alpha$",
+        "±": r"$\pm$",
+    }
+)

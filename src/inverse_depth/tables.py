@@ -1,0 +1,348 @@
+"""One function per table: our values beside the published ones (Peng et al., arXiv:2610.11063) and their difference.
+
+A value ``x`` has its standard error in the column ``x_se`` and the published one in ``x_published``. A value that was
+not measured or is not determined is NaN, and the column ``note`` says why; it also says how many of the runs behind a
+value did not converge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
+
+import pandas as pd
+import xarray as xr
+
+from inverse_depth.curves import (
+    Spectrum,
+    find_fit,
+    is_determined,
+    join_notes,
+    plateau,
+    unconverged,
+    why_undetermined,
+)
+from inverse_depth.spectra import spectral_exponent
+
+
+def published(place: str) -> pd.DataFrame:
+    """Read the published numbers of a place, such as "Table 1" or "Fig. 12".
+
+    Returns
+    -------
+    DataFrame
+        Columns place, quantity, attention, task, k, a, b, value, se (NaN where none is given), note.
+
+    Raises
+    ------
+    ValueError
+        If nothing is recorded for the place.
+    """
+    with resources.files("inverse_depth").joinpath("data/published.csv").open(encoding="utf-8") as file:
+        frame = pd.read_csv(file)
+    if place not in set(frame["place"]):
+        raise ValueError(f"place is {place!r}: allowed are {', '.join(sorted(set(frame['place'])))}")
+    return frame[frame["place"] == place].reset_index(drop=True)
+
+
+def table_1(softmax: xr.Dataset, fits: pd.DataFrame, linear: xr.Dataset, matched: xr.Dataset) -> pd.DataFrame:
+    """Tabulate loss floors of softmax and linear attention on the difficult task, k = 2.
+
+    Parameters
+    ----------
+    softmax, linear : Dataset
+        Cubes of the difficult task.
+    fits : DataFrame
+        Fits of the softmax cube: L_0 of R_L = L_0 + c L^-alpha.
+    matched : Dataset
+        Theoretical linear floors (App. A.3) at the dimension and context length of the softmax models.
+
+    Returns
+    -------
+    DataFrame
+        The published table compares models of different sizes; the column ``matched`` compares like with like.
+    """
+    paper = published("Table 1")
+
+    def row(a: float, b: float, k: int) -> dict[str, Any]:
+        fit, level = find_fit(fits, "loss", (a, b), k), plateau(linear, (a, b), k)
+        floor, floor_se = _fitted(fit, "floor")
+        theory, theory_se = _theory(matched, (a, b), k)
+        return {
+            **_value("softmax", floor, floor_se, _paper(paper, "floor", a, b, k, attention="softmax")),
+            **_value("linear", level.value, level.error, _paper(paper, "floor", a, b, k, attention="linear")),
+            **_ratio("ratio", level.value, level.error, floor, floor_se),
+            "matched": theory,
+            "matched_se": theory_se,
+            **_ratio("matched_ratio", theory, theory_se, floor, floor_se),
+            "note": join_notes(
+                [
+                    _prefix("softmax", _fit_note(softmax, fit, (a, b), k)),
+                    _prefix("linear", level.note),
+                    "" if math.isfinite(theory) else "theory at the softmax size: not computed",
+                ]
+            ),
+        }
+
+    return _frame(paper, row).drop(columns="k")
+
+
+def table_2(cube: xr.Dataset, fits: pd.DataFrame) -> pd.DataFrame:
+    """Tabulate depth exponents of linear attention on the easy task beside the polynomial references (App. A.2).
+
+    Parameters
+    ----------
+    cube : Dataset
+        Linear attention on the easy task.
+    fits : DataFrame
+        Its fits, of c L^-alpha.
+
+    Returns
+    -------
+    DataFrame
+        zeta = (a + b - 1) / a is the exponent of constrained, 2 zeta that of free polynomials; ``between`` judges the
+        95 % interval of the measured exponent.
+    """
+    paper = published("Table 2")
+
+    def row(a: float, b: float, k: int) -> dict[str, Any]:
+        fit, zeta = find_fit(fits, "loss", (a, b), k), spectral_exponent(a, b)
+        exponent, exponent_se = _fitted(fit, "exponent")
+        low, high = _fitted(fit, "exponent_low")[0], _fitted(fit, "exponent_high")[0]
+        inside = "yes" if zeta <= low and high <= 2 * zeta else "no" if high < zeta or low > 2 * zeta else "in part"
+        return {
+            "zeta": zeta,
+            **_value("exponent", exponent, exponent_se, _paper(paper, "exponent", a, b, k), percent=False),
+            "exponent_low": low,
+            "exponent_high": high,
+            "two_zeta": 2 * zeta,
+            "between": inside if math.isfinite(low) and math.isfinite(high) else "not determined",
+            "note": _fit_note(cube, fit, (a, b), k),
+        }
+
+    return _frame(paper, row).drop(columns="k")
+
+
+def table_3(cube: xr.Dataset, floors: xr.Dataset) -> pd.DataFrame:
+    """Tabulate theoretical loss floors of linear attention on the difficult task beside the measured plateaus.
+
+    Parameters
+    ----------
+    cube : Dataset
+        Linear attention on the difficult task.
+    floors : Dataset
+        Floors at the same dimension and context length: floor, floor_se over (a, b, k).
+
+    Returns
+    -------
+    DataFrame
+        ``difference_percent`` is (measured - theory) / measured; the published one has no sign.
+    """
+    paper = published("Table 3")
+
+    def row(a: float, b: float, k: int) -> dict[str, Any]:
+        (theory, theory_se), level = _theory(floors, (a, b), k), plateau(cube, (a, b), k)
+        theory_paper, theory_paper_se = _paper(paper, "theory_floor", a, b, k)
+        return {
+            "theory": theory,
+            "theory_se": theory_se,
+            "theory_published": theory_paper,
+            "theory_published_se": theory_paper_se,
+            "plateau": level.value,
+            "plateau_se": level.error,
+            "plateau_published": _paper(paper, "plateau", a, b, k)[0],
+            "difference_percent": 100 * (level.value - theory) / level.value,
+            "difference_percent_published": _paper(paper, "difference_percent", a, b, k)[0],
+            "note": join_notes(
+                ["" if math.isfinite(theory) else "theory: not computed", _prefix("measured", level.note)]
+            ),
+        }
+
+    return _frame(paper, row)
+
+
+def table_4(cube: xr.Dataset, fits: pd.DataFrame) -> pd.DataFrame:
+    """Tabulate fits of R_L = L_0 + c L^-alpha for softmax attention with broader targets and spectra (App. D.3).
+
+    Parameters
+    ----------
+    cube : Dataset
+        Softmax attention on the difficult task.
+    fits : DataFrame
+        Its fits.
+
+    Returns
+    -------
+    DataFrame
+    """
+    paper = published("Table 4")
+
+    def row(a: float, b: float, k: int) -> dict[str, Any]:
+        fit = find_fit(fits, "loss", (a, b), k)
+        return {
+            **_value("floor", *_fitted(fit, "floor"), _paper(paper, "floor", a, b, k)),
+            **_value("exponent", *_fitted(fit, "exponent"), _paper(paper, "exponent", a, b, k), percent=False),
+            "r_squared": _fitted(fit, "r_squared")[0],
+            "r_squared_published": _paper(paper, "r_squared", a, b, k)[0],
+            "note": _fit_note(cube, fit, (a, b), k),
+        }
+
+    return _frame(paper, row)
+
+
+def table_5(cube: xr.Dataset, fits: pd.DataFrame) -> pd.DataFrame:
+    """Tabulate exponents of the gap L_0 - C_L between the floor and the shared error of softmax attention (App. D.4).
+
+    Parameters
+    ----------
+    cube : Dataset
+        Softmax attention on the difficult task.
+    fits : DataFrame
+        Its fits; the gap's takes L_0 from the fit of the loss.
+
+    Returns
+    -------
+    DataFrame
+    """
+    paper = published("Table 5")
+
+    def row(a: float, b: float, k: int) -> dict[str, Any]:
+        fit = find_fit(fits, "shared_error_gap", (a, b), k)
+        return {
+            **_value("exponent", *_fitted(fit, "exponent"), _paper(paper, "gap_exponent", a, b, k), percent=False),
+            "r_squared": _fitted(fit, "r_squared")[0],
+            "r_squared_published": _paper(paper, "r_squared", a, b, k)[0],
+            "note": _fit_note(cube, fit, (a, b), k),
+        }
+
+    return _frame(paper, row).drop(columns="k")
+
+
+def comparison(
+    softmax: xr.Dataset,
+    softmax_fits: pd.DataFrame,
+    linear_easy: xr.Dataset,
+    linear_easy_fits: pd.DataFrame,
+    linear: xr.Dataset,
+    floors: xr.Dataset,
+) -> pd.DataFrame:
+    """List every published number of Tables 1 to 5 that we measured, beside ours.
+
+    Parameters
+    ----------
+    softmax, linear : Dataset
+        Cubes of the difficult task.
+    linear_easy : Dataset
+        Linear attention on the easy task.
+    softmax_fits, linear_easy_fits : DataFrame
+        Their fits.
+    floors : Dataset
+        Theoretical floors at the size of the linear models.
+
+    Returns
+    -------
+    DataFrame
+        ``sigmas`` is the difference over its standard error, ours and the published one in quadrature.
+    """
+    tables = {
+        "Table 1": table_1(softmax, softmax_fits, linear, floors).assign(k=2),
+        "Table 2": table_2(linear_easy, linear_easy_fits).assign(k=1),
+        "Table 3": table_3(linear, floors).drop(columns="difference_percent"),
+        "Table 4": table_4(softmax, softmax_fits),
+        "Table 5": table_5(softmax, softmax_fits).assign(k=2),
+    }
+    rows = []
+    for place, table in tables.items():
+        for line in table.to_dict("records"):
+            for quantity in (name for name in table.columns if f"{name}_published" in table.columns):
+                ours, paper = line[quantity], line[f"{quantity}_published"]
+                ours_se, paper_se = (line.get(f"{name}_se", math.nan) for name in (quantity, f"{quantity}_published"))
+                error = math.hypot(*(0.0 if math.isnan(se) else se for se in (ours_se, paper_se)))
+                rows.append(
+                    {
+                        "place": place,
+                        "quantity": WORDS[place, quantity],
+                        **{name: line[name] for name in ("k", "a", "b")},
+                        **{"ours": ours, "ours_se": ours_se, "paper": paper, "paper_se": paper_se},
+                        "relative_percent": 100 * (ours - paper) / paper,
+                        "sigmas": (ours - paper) / error if error > 0 else math.nan,
+                        "note": line["note"],
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+WORDS = {
+    ("Table 1", "softmax"): "softmax floor",
+    ("Table 1", "linear"): "linear plateau",
+    ("Table 2", "exponent"): "exponent of the loss",
+    ("Table 3", "theory"): "theoretical floor",
+    ("Table 3", "plateau"): "linear plateau",
+    ("Table 4", "floor"): "softmax floor",
+    ("Table 4", "exponent"): "exponent of the loss",
+    ("Table 4", "r_squared"): "R squared",
+    ("Table 5", "exponent"): "exponent of the gap",
+    ("Table 5", "r_squared"): "R squared",
+}
+"""What the columns of the tables hold, in words."""
+
+
+def _frame(paper: pd.DataFrame, row: Callable[[float, float, int], dict[str, Any]]) -> pd.DataFrame:
+    """Make a row for every spectrum and target size of a published table, in its order."""
+    keys = dict.fromkeys(
+        (int(k), float(a), float(b)) for k, a, b in zip(paper["k"], paper["a"], paper["b"], strict=True)
+    )
+    return pd.DataFrame([{"k": k, "a": a, "b": b, **row(a, b, k)} for k, a, b in keys])
+
+
+def _paper(
+    paper: pd.DataFrame, quantity: str, a: float, b: float, k: int, attention: str | None = None
+) -> tuple[float, float]:
+    """Look up a published value and its standard error, NaN where none is given."""
+    rows = paper[(paper["quantity"] == quantity) & (paper["a"] == a) & (paper["b"] == b) & (paper["k"] == k)]
+    rows = rows if attention is None else rows[rows["attention"] == attention]
+    return float(rows["value"].item()), float(rows["se"].item())
+
+
+def _value(name: str, value: float, se: float, paper: tuple[float, float], percent: bool = True) -> dict[str, float]:
+    """Set ours, the published value and the difference, in per cent of the published value or as it is."""
+    difference = value - paper[0]
+    columns = {name: value, f"{name}_se": se, f"{name}_published": paper[0]}
+    if math.isfinite(paper[1]):
+        columns[f"{name}_published_se"] = paper[1]
+    key, number = ("_difference_percent", 100 * difference / paper[0]) if percent else ("_difference", difference)
+    return columns | {name + key: number}
+
+
+def _ratio(name: str, over: float, over_se: float, under: float, under_se: float) -> dict[str, float]:
+    """Compute a ratio and its standard error, the two errors being independent."""
+    if not under > 0:
+        return {name: math.nan, f"{name}_se": math.nan}
+    return {name: over / under, f"{name}_se": math.hypot(over_se, over * under_se / under) / under}
+
+
+def _fitted(fit: Any, name: str) -> tuple[float, float]:
+    """Read a fitted number and its standard error; NaN unless the fit is determined."""
+    if not is_determined(fit):
+        return math.nan, math.nan
+    return float(fit[name]), float(fit.get(f"{name}_se", math.nan))
+
+
+def _fit_note(cube: xr.Dataset, fit: Any, spectrum: Spectrum, k: int) -> str:
+    """Say what a reader must know of a fit: nothing was run, it is not determined, some runs did not converge."""
+    runs = unconverged(cube, spectrum, k)
+    return runs if runs == "not run" else join_notes([why_undetermined(fit), runs])
+
+
+def _theory(floors: xr.Dataset, spectrum: Spectrum, k: int) -> tuple[float, float]:
+    try:
+        found = floors.sel(a=spectrum[0], b=spectrum[1], k=k, method="nearest", tolerance=1e-9)
+    except KeyError:
+        return math.nan, math.nan
+    return float(found["floor"]), float(found["floor_se"])
+
+
+def _prefix(who: str, note: str) -> str:
+    return f"{who}: {note}" if note else ""

@@ -1,0 +1,281 @@
+import matplotlib
+import numpy as np
+import pytest
+from synthetic import (
+    Law,
+    linear_difficult_laws,
+    linear_easy_laws,
+    make_cube,
+    make_fits,
+    softmax_easy_laws,
+    softmax_laws,
+)
+
+from inverse_depth.curves import curve, plus_minus, trained_for
+from inverse_depth.figures.difficult import figure_5, figure_6, figure_7, figure_14
+from inverse_depth.figures.easy import THRESHOLD, figure_3, figure_4
+from inverse_depth.figures.panels import looks
+from inverse_depth.figures.training import training_length_linear, training_length_softmax
+
+DEPTHS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def legend(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def points(ax, marker):
+    """Depths and values drawn with a marker, open and filled together, by depth."""
+    pairs = [
+        (x, y)
+        for line in ax.get_lines()
+        if line.get_marker() == marker
+        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
+    ]
+    return np.array(sorted(pairs)).T
+
+
+def dashed(ax):
+    return [line for line in ax.get_lines() if line.get_linestyle() == "--" and np.size(line.get_xdata()) > 2]
+
+
+def bars(ax):
+    """Half lengths of the error bars, panel by panel in the order drawn."""
+    return np.concatenate([[abs(end[1] - start[1]) / 2 for start, end in bar.get_segments()] for bar in ax.collections])
+
+
+def test_points_are_the_means_over_seeds():
+    laws = softmax_laws()
+    cube = make_cube(laws, DEPTHS, seeds=(0, 1, 2))
+    panel = figure_6(cube, make_fits(laws, DEPTHS)).axes[0]
+    for b, marker in ((0, "o"), (0.25, "s"), (0.5, "^"), (1, "D")):
+        depth, value = points(panel, marker)
+        assert depth.tolist() == list(DEPTHS)
+        np.testing.assert_allclose(value, cube["loss"].sel(a=0, b=b, k=2).mean("seed"), rtol=1e-12)
+
+
+def test_error_bars_join_seeds_and_evaluation():
+    cube = make_cube({(0, 0, 2): Law(2.0, 0.1, 1.0)}, [1, 2], seeds=(0, 1, 2, 3))
+    cube["loss"].loc[{"L": 1}] = np.array([2.0, 2.1, 2.2, 2.3])
+    cube["loss_se"][:] = 0.05
+    error = curve(cube, "loss", (0, 0), 2).error[0]
+    np.testing.assert_allclose(error, np.hypot(np.std([2.0, 2.1, 2.2, 2.3], ddof=1) / 2, 0.05))
+    np.testing.assert_allclose(bars(figure_5(cube).axes[0])[0], error)
+
+
+def test_one_seed_has_the_evaluation_error():
+    cube = make_cube({(0, 0, 2): Law(2.0, 0.1, 1.0)}, [1, 2], seeds=(0,))
+    np.testing.assert_allclose(curve(cube, "loss", (0, 0), 2).error, cube["loss_se"].sel(L=[1, 2]).squeeze())
+
+
+def test_fits_are_drawn_and_named():
+    laws = softmax_laws()
+    figure = figure_6(make_cube(laws, DEPTHS), make_fits(laws, DEPTHS))
+    assert legend(figure.axes[0]) == [
+        f"$b = {b}$: $\\alpha = {alpha} \\pm 0.02$"
+        for b, alpha in (("0", "0.98"), ("0.25", "0.96"), ("0.5", "0.94"), ("1", "0.92"))
+    ]
+    line = dashed(figure.axes[0])[0]
+    np.testing.assert_allclose(line.get_ydata(), laws[0, 0, 2].loss(line.get_xdata()))
+    reducible = dashed(figure.axes[4])[0]
+    np.testing.assert_allclose(reducible.get_ydata(), laws[0, 0, 2].loss(reducible.get_xdata()) - 2.007)
+
+
+def test_shared_error_and_disagreement_start_at_two_layers():
+    laws = softmax_laws()
+    cube = make_cube(laws, DEPTHS)
+    figure = figure_6(cube, make_fits(laws, DEPTHS))
+    for ax, quantity in ((figure.axes[2], "shared_error"), (figure.axes[3], "disagreement")):
+        depth, value = points(ax, "o")
+        assert depth.tolist() == list(DEPTHS[1:])
+        np.testing.assert_allclose(value, cube[quantity].sel(a=0, b=0, k=2, L=depth).mean("seed"))
+        assert legend(ax)[0] == "$(0, 0)$" and len(legend(ax)) == 7
+
+
+def test_undetermined_fit_has_no_exponent_and_no_line():
+    laws = softmax_laws()
+    fits = make_fits(laws, DEPTHS, undetermined={(0, 0, 2): "flat loss"})
+    figure = figure_6(make_cube(laws, DEPTHS), fits)
+    assert legend(figure.axes[0])[0] == r"$b = 0$: $\alpha$ not determined"
+    assert len(dashed(figure.axes[0])) == 3
+    assert legend(figure.axes[4])[-1] == "no floor determined: $b = 0$"
+
+
+def test_a_fit_that_was_not_made_is_said():
+    laws = softmax_laws()
+    fits = make_fits(laws, DEPTHS)
+    figure = figure_6(make_cube(laws, DEPTHS), fits[fits["b"] != 0.25])
+    assert legend(figure.axes[0])[1] == "$b = 0.25$: no fit"
+
+
+def test_spectra_that_were_not_run_are_named():
+    laws = {key: law for key, law in softmax_laws().items() if key in [(0, 0, 2), (0, 1, 2)]}
+    figure = figure_6(make_cube(laws, DEPTHS), make_fits(laws, DEPTHS))
+    assert legend(figure.axes[0])[-1] == "not run: $b = 0.25$, $b = 0.5$"
+    assert legend(figure.axes[2])[-1] == "not run: $(0, 0.25)$, $(0, 0.5)$, $(0.25, 0)$,\n$(0.5, 0)$, $(1, 0)$"
+
+
+def test_unconverged_points_are_open():
+    cube = make_cube(linear_difficult_laws(), DEPTHS)
+    cube["converged"].loc[{"L": 4, "seed": 1}] = 0
+    figure = figure_5(cube)
+    open_depths = [
+        line.get_xdata().tolist()
+        for line in figure.axes[0].get_lines()
+        if line.get_markerfacecolor() == "white" and np.size(line.get_xdata())
+    ]
+    assert open_depths == [[4]] * 4
+    assert "not converged" in figure._supxlabel.get_text()
+    assert figure_5(make_cube(linear_difficult_laws(), DEPTHS))._supxlabel is None
+
+
+def test_seeds_that_were_not_run_do_not_count_as_unconverged():
+    cube = make_cube({(0, 0, 2): Law(2.0, 0.1, 1.0)}, [1, 2])
+    for name in ("loss", "converged"):
+        cube[name].loc[{"seed": 1, "L": 2}] = np.nan
+    read = curve(cube, "loss", (0, 0), 2)
+    assert read.converged.all() and len(read) == 2
+
+
+def test_plateau_is_in_the_legend():
+    cube = make_cube(linear_difficult_laws(), DEPTHS, noise=0.0)
+    assert legend(figure_5(cube).axes[0])[3].startswith(r"$b = 1$: plateau $2.5")
+
+
+def test_mode_losses_are_normalised_and_stop_at_two_per_cent():
+    laws = linear_easy_laws()
+    cube = make_cube(laws, DEPTHS, modes=64)
+    cube["mode_loss"].loc[dict(a=2, b=2, k=1)] = (
+        (
+            cube["eigenvalue"].sel(a=2)
+            * cube["teacher_eigenvalue"].sel(b=2)
+            * np.exp(-cube["L"] * cube["eigenvalue"].sel(a=2))
+        )
+        .expand_dims(seed=2, axis=1)
+        .transpose("L", "seed", "mode")
+    )
+    panel = figure_3(cube, make_fits(laws, DEPTHS)).axes[2]
+    depth, value = points(panel, "^")
+    np.testing.assert_allclose(value, np.maximum(np.exp(-depth / 16), THRESHOLD))
+    assert legend(panel) == [f"$k = {k}$" for k in (1, 2, 4, 8, 16, 32)]
+
+
+def test_figure_4_keeps_what_is_not_above_zero_at_its_error():
+    cube = make_cube(softmax_easy_laws(), DEPTHS, seeds=(0,))
+    cube["loss"].loc[dict(L=4, a=0.5, b=0)] = -1e-9
+    cube["loss_se"].loc[dict(L=4, a=0.5, b=0)] = 3e-9
+    figure = figure_4(cube)
+    depth, value = points(figure.axes[0], "s")
+    np.testing.assert_allclose(value[depth == 4], 3e-9)
+    assert legend(figure.axes[0]) == ["$a = 0$", "$a = 0.5$", "$a = 1$"]
+    assert legend(figure.axes[1]) == ["$b = 0$", "$b = 0.5$", "$b = 1$"]
+
+
+def test_modes_collapse_if_they_share_a_law():
+    laws = softmax_laws()
+    figure = figure_7(make_cube(laws, DEPTHS, noise=1e-7), make_fits(laws, DEPTHS))
+    first, last = points(figure.axes[1], "o"), points(figure.axes[1], "v")
+    assert first[1][0] == last[1][0] == 1
+    np.testing.assert_allclose(first[1], np.array(DEPTHS) ** -laws[1, 0, 2].exponent, rtol=1e-2)
+    np.testing.assert_allclose(first, last, rtol=1e-2)
+
+
+def test_modes_without_a_limit_are_named():
+    laws = softmax_laws()
+    figure = figure_7(make_cube(laws, (1, 4, 16)), make_fits(laws, (1, 4, 16)))
+    assert legend(figure.axes[1])[-1].startswith("limit not determined: $k = 1$")
+    assert not len(points(figure.axes[1], "o"))
+
+
+def test_broader_targets():
+    laws = softmax_laws()
+    cube = make_cube(laws, DEPTHS)
+    figure = figure_14(cube, make_fits(laws, DEPTHS))
+    assert [len(legend(ax)) for ax in figure.axes] == [3, 4, 7, 7]
+    np.testing.assert_allclose(points(figure.axes[1], "D")[1], cube["loss"].sel(a=0, b=0.25, k=16).mean("seed"))
+    assert legend(figure.axes[2])[0] == "$(0.25, 0.25)$, top 2"
+
+
+def test_models_that_stopped_earlier_keep_their_loss():
+    cube = make_cube({(0, 0, 2): Law(2.0, 0.1, 1.0)}, [1, 2], steps=(200, 600, 1400))
+    cube["loss_by_step"].loc[dict(L=1, step=[600, 1400])] = np.nan
+    kept = trained_for(cube, 600)["loss"].sel(a=0, b=0, k=2)
+    np.testing.assert_array_equal(kept.sel(L=1), cube["loss_by_step"].sel(a=0, b=0, k=2, L=1, step=200))
+    np.testing.assert_array_equal(kept.sel(L=2), cube["loss_by_step"].sel(a=0, b=0, k=2, L=2, step=600))
+
+
+def test_training_length_softmax():
+    laws, steps = softmax_laws(), (2000, 6000, 14000)
+    cube, fits = make_cube(laws, DEPTHS, steps=steps), make_fits(laws, DEPTHS, steps)
+    fits.loc[(fits["a"] == 0) & (fits["b"] == 0) & (fits["step"] == "2000"), "determined"] = False
+    losses, exponent, floor = training_length_softmax(cube, fits).axes
+    np.testing.assert_allclose(
+        points(losses, "s")[1], cube["loss_by_step"].sel(a=0, b=0, k=2, step=6000).mean("seed"), rtol=1e-12
+    )
+    assert list(exponent.get_lines()[0].get_xdata()) == [6000, 14000]
+    np.testing.assert_allclose(exponent.get_lines()[0].get_ydata(), [0.98 * 0.9, 0.98])
+    assert set(legend(exponent)) == {"final models, 95 %", "no fit at: 2"}
+    assert np.allclose(floor.get_lines()[0].get_ydata(), 2.007)
+
+
+def test_training_length_linear_is_relative_to_zeta():
+    laws, steps = linear_easy_laws(), (2000, 6000)
+    figure = training_length_linear(make_cube(laws, DEPTHS, steps=steps), make_fits(laws, DEPTHS, steps))
+    assert len(figure.axes) == 8
+    for line in figure.axes[-1].get_lines()[:7]:
+        np.testing.assert_allclose(line.get_ydata(), [1.3 * 0.85, 1.3])
+
+
+@pytest.mark.parametrize("draw", [figure_6, figure_7, figure_14, training_length_softmax])
+def test_a_poor_study_still_draws(draw, tmp_path):
+    laws = {(0, 0, 2): Law(2.0, 0.1, 1.0)}
+    cube = make_cube(laws, [1, 4, 16], seeds=(3,), steps=(300,), converged=False)
+    for name in ("loss", "loss_se"):
+        cube[name].loc[{"L": 4}] = np.nan
+    fits = make_fits(laws, [1, 16], (300,), undetermined={(0, 0, 2): "2 depths cannot determine 3 parameters"})
+    draw(cube, fits).savefig(tmp_path / "figure.png")
+
+
+@pytest.mark.parametrize("low", [0.3, 1.9, 1e-3, 1e-9])
+def test_the_loss_axis_has_ticks_to_read(low):
+    laws = {(0, 0, 2): Law(low, 2.1 - low, 1.0)}
+    figure = figure_5(make_cube(laws, [1, 2**8, 2**16, 2**32]))
+    figure.draw_without_rendering()
+    panel = figure.axes[0]
+    bottom, top = panel.get_ylim()
+    labels = [
+        text.get_text()
+        for text, place in zip(panel.get_yticklabels(), panel.get_yticks(), strict=True)
+        if bottom <= place <= top
+    ]
+    assert 2 <= len(labels) <= 12 and len(set(labels)) == len(labels) and "" not in labels
+
+
+def test_looks_differ_in_colour_marker_and_grey():
+    chosen = looks([(0, 0), (0, 1), (0, 2), (0, 3)], [(0, 0), (1, 0), (2, 0), (3, 0)])
+    assert len(chosen) == 7
+    assert len({look.marker for look in chosen.values()}) == 7
+    grey = sorted(float(np.dot(look.color, [0.299, 0.587, 0.114])) for look in chosen.values())
+    assert min(np.diff(grey)) > 0.02
+
+
+def test_drawing_leaves_the_settings_alone():
+    before = dict(matplotlib.rcParams)
+    figure_4(make_cube(softmax_easy_laws(), [1, 2]))
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (59.8502, 0.0213, "59.85 ± 0.02"),
+        (0.98, 0.007, "0.980 ± 0.007"),
+        (0.97, 0.01, "0.97 ± 0.01"),
+        (0.97213, 0.0123456, "0.972 ± 0.012"),
+        (123.4, 7.0, "123 ± 7"),
+        (2.0071234, 0.0, "2.0071"),
+        (2.0071234, float("nan"), "2.0071"),
+    ],
+)
+def test_rounding(value, error, text):
+    assert plus_minus(value, error) == text
