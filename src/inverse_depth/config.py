@@ -8,63 +8,34 @@ exactly as Snakemake merges ``--configfile`` over the Snakefile's default.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from inverse_depth.explain import explain
+from inverse_depth.fields import (
+    Count,
+    Depth,
+    Dimension,
+    Distinct,
+    Length,
+    Name,
+    Positive,
+    Seed,
+    Spectra,
+    TargetSizes,
+    check_selectable,
+    first_repeat,
+    no_repeated_seeds,
+)
 
 
 class ConfigError(ValueError):
     """A configuration that cannot be run; the message names each key, what was found and what is allowed."""
-
-
-def _not_boolean(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("is no number")
-    return value
-
-
-def _unsigned_zero(value: float) -> float:
-    return value + 0.0
-
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,47}$")]
-Count = Annotated[int, Field(ge=1, strict=True)]
-Depth = Annotated[int, Field(ge=1, le=4096, strict=True)]
-Dimension = Annotated[int, Field(ge=1, le=4096, strict=True)]
-Length = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
-Number = Annotated[float, BeforeValidator(_not_boolean), Field(allow_inf_nan=False)]
-Exponent = Annotated[Number, Field(ge=0, le=10), AfterValidator(_unsigned_zero)]
-Positive = Annotated[Number, Field(gt=0)]
-Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
-
-
-def _no_repeats(values: list[Any]) -> list[Any]:
-    if (repeated := _first_repeat(values)) is not None:
-        raise ValueError(f"repeats {list(repeated) if isinstance(repeated, tuple) else repeated}; each may stand once")
-    return values
-
-
-def _no_repeated_seeds(groups: list[list[int]]) -> list[list[int]]:
-    _no_repeats([seed for group in groups for seed in group])
-    return groups
-
-
-Distinct = AfterValidator(_no_repeats)
-Spectra = Annotated[list[tuple[Exponent, Exponent]], Field(min_length=1), Distinct]
-TargetSizes = Annotated[list[Count], Field(min_length=1), Distinct]
-
-
-def _check_selectable(target_sizes: Collection[int], context_length: int) -> None:
-    if max(target_sizes) > context_length:
-        raise ValueError(
-            f"target_sizes holds k = {max(target_sizes)}: it must be at most context_length ({context_length})"
-        )
 
 
 class _Section(BaseModel):
@@ -80,7 +51,7 @@ class Grid(_Section):
     seeds: Annotated[
         list[Annotated[list[Seed], Field(min_length=1, max_length=16)]],
         Field(min_length=1),
-        AfterValidator(_no_repeated_seeds),
+        AfterValidator(no_repeated_seeds),
     ] = Field(description="groups of at most 16 seeds; the seeds of one group train together in one job")
 
 
@@ -137,14 +108,14 @@ class Experiment(_Section):
         if self.task == "easy" and sizes != {1}:
             raise ValueError(f"target_sizes is {sorted(sizes)}: the easy task copies one token, so it must be [1]")
         if self.context_length != "infinite":
-            _check_selectable(sizes, self.context_length)
+            check_selectable(sizes, self.context_length)
         keys = [
             (depth, a, b, k, seed)
             for grid in self.grid
             for depth, (a, b), k in itertools.product(grid.depths, grid.spectra, grid.target_sizes)
             for seed in itertools.chain.from_iterable(grid.seeds)
         ]
-        if repeated := _first_repeat(keys):
+        if repeated := first_repeat(keys):
             raise ValueError(
                 "grid holds the point L={}, a={}, b={}, k={}, seed={} twice; once is enough".format(*repeated)
             )
@@ -195,7 +166,7 @@ class Floor(_Section):
 
     @model_validator(mode="after")
     def _selectable(self) -> Floor:
-        _check_selectable(self.target_sizes, self.context_length)
+        check_selectable(self.target_sizes, self.context_length)
         return self
 
 
@@ -382,12 +353,3 @@ def _merge(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
         old = merged.get(key)
         merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return merged
-
-
-def _first_repeat(values: Sequence[Any]) -> Any:
-    seen = set()
-    for value in values:
-        if value in seen:
-            return value
-        seen.add(value)
-    return None

@@ -19,7 +19,10 @@ REFERENCE = "Peng et al., Emergent Inverse-Depth Scaling From Nonlinearity In At
 
 _PACKAGE = Path(__file__).parent
 # These name, check, list or store results and never decide their numbers: editing them makes nothing run again.
-_PLUMBING = {f"inverse_depth{name}" for name in ("", ".artifacts", ".config", ".explain", ".provenance", ".storage")}
+_PLUMBING = {
+    f"inverse_depth{name}"
+    for name in ("", ".artifacts", ".config", ".explain", ".fields", ".joblog", ".provenance", ".storage")
+}
 
 
 @functools.cache
