@@ -1,0 +1,280 @@
+"""Losses of trained models on common contexts, with the teacher integrated out.
+
+Every model of one family, of any depth, seed, teacher spectrum or experiment, meets the same contexts, which are drawn in
+BLOCKS blocks that are pure functions of the block's number. What is kept of a model is its mean over each block, so that
+errors of single values and of differences between models both follow from the spread over blocks.
+
+Single values gain from a control variate: a predictor that errs on much the same contexts and whose own mean is known far
+more precisely (softmax: one temperature for all, its mean taken over many more contexts; linear attention on the easy task:
+the isotropic part of the model itself, whose mean is known in closed form).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from inverse_depth.config import Experiment
+from inverse_depth.contexts import Contexts, Family, family_of, generator, rms_normalise, sample_contexts
+from inverse_depth.models import LinearAttention, SoftmaxAttention
+from inverse_depth.spectra import power_law_spectrum
+from inverse_depth.training import choose_device, device_name, load_model, parts
+
+BLOCKS = 256
+Array = NDArray[np.float64]
+
+_DESCRIPTIONS: dict[str, dict[str, str]] = {
+    "loss": {"long_name": "population loss", "equation": "R_L = E[(y_hat_L - y*)^2] = E[v^T Omega v]"},
+    "shared_error": {"long_name": "error shared by the layers", "equation": "C_L = sum_{l != m} E[e_l e_m] / (L (L - 1))"},
+    "disagreement": {
+        "long_name": "disagreement of the layers",
+        "equation": "A_L - C_L, with A_L = sum_l E[e_l^2] / L and R_L = C_L + (A_L - C_L) / L",
+    },
+    "mode_loss": {"long_name": "loss in one spectral mode", "equation": "R_k = omega_k E[(o_k^T v)^2], sum_k R_k = R_L"},
+    "loss_by_step": {"long_name": "population loss at the end of each round of training", "equation": "R_L"},
+    "loss_difference": {
+        "long_name": "loss less that of the deepest model of the same seed, on the same contexts",
+        "equation": "R_L - R_{L_max}",
+    },
+    "loss_block": {"long_name": "population loss on one block of the common contexts", "equation": "R_L"},
+    "shared_error_block": {"long_name": "shared error on one block of the common contexts", "equation": "C_L"},
+}
+_DESCRIPTIONS = {name: attributes | {"units": "1"} for name, attributes in _DESCRIPTIONS.items()}
+
+
+def _error_of(name: str) -> dict[str, str]:
+    return {"long_name": f"standard error of {name} over evaluation contexts", "units": "1"}
+
+
+def evaluate(
+    runs: Sequence[xr.Dataset],
+    control: xr.Dataset | None,
+    experiment: Experiment,
+    *,
+    a: float,
+    b: float,
+    k: int,
+    device: str = "auto",
+) -> xr.Dataset:
+    """Evaluate all models of one (a, b, k) on their common contexts.
+
+    Parameters
+    ----------
+    runs : sequence of xarray.Dataset
+        What training returned, for every depth and group of seeds.
+    control : xarray.Dataset or None
+        What :func:`control_dataset` returned for the family, for softmax attention on the difficult task.
+    experiment : Experiment
+    a, b : float
+        Exponents of the spectra.
+    k : int
+        Target size.
+    device : str
+        ``auto``, ``cpu`` or ``cuda``.
+
+    Returns
+    -------
+    xarray.Dataset
+        Over (L, seed), and block, mode and step where needed: see :mod:`inverse_depth.cubes`.
+    """
+    place = choose_device(device)
+    family = family_of(experiment, a, k)
+    omega = power_law_spectrum(family.dimension, b)
+    measured = [_Measured(run, place) for run in runs]
+    shared = np.zeros((BLOCKS, family.dimension))
+    power = np.zeros(BLOCKS)
+    for block, contexts in _blocks("evaluation", family, experiment.evaluation_contexts // BLOCKS, place):
+        power[block] = _moments(contexts.target, family).mean((0, 1)) @ omega
+        if control is not None:
+            predictor = _predictor(float(control["temperature"]), float(control["gain"]))
+            shared[block] = _moments(predictor(contexts), family).mean((0, 1))
+        for one in measured:
+            one.add(block, contexts, family, omega)
+    rows = [one.result(omega, None if control is None else (shared, control["moment"].values)) for one in measured]
+    result = xr.merge(rows, join="outer", compat="no_conflicts").sortby("L")
+    result["target_power"] = float(power.mean())
+    return _with_differences(result).assign_attrs(device=device_name(place))
+
+
+def control_dataset(family: Family, contexts: int, *, device: str = "auto") -> xr.Dataset:
+    """Choose the softmax control predictor of a family and measure its mean over many contexts.
+
+    The predictor is one softmax layer with B = temperature * I and a gain. Its contexts are not those of the evaluation.
+
+    Parameters
+    ----------
+    family : Family
+        Of the difficult task.
+    contexts : int
+        How many contexts its mean is taken over.
+    device : str
+        ``auto``, ``cpu`` or ``cuda``.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``temperature``, ``gain`` and ``moment`` (block, mode): E[(o_k^T v)^2] of its residual v by block.
+    """
+    place = choose_device(device)
+    pilot = next(iter(_blocks("control pilot", family, 4096, place)))[1]
+
+    def best_gain(temperature: float) -> tuple[float, float]:
+        values = _predictor(temperature, 1.0)(pilot) + pilot.target
+        gain = float((values * pilot.target).sum() / values.square().sum())
+        return gain, float((gain * values - pilot.target).square().sum())
+
+    temperature = float(minimize_scalar(lambda t: best_gain(t)[1], bounds=(0.01, 10), method="bounded").x)
+    gain = best_gain(temperature)[0]
+    predictor, moment = _predictor(temperature, gain), np.zeros((BLOCKS, family.dimension))
+    for block, drawn in _blocks("control", family, contexts // BLOCKS, place):
+        moment[block] = _moments(predictor(drawn), family).mean((0, 1))
+    return xr.Dataset(
+        {
+            "temperature": ((), temperature, {"long_name": "temperature of the control predictor", "units": "1"}),
+            "gain": ((), gain, {"long_name": "gain of the control predictor", "units": "1"}),
+            "moment": (("block", "mode"), moment, {"long_name": "mean squared residual in a mode", "units": "1"}),
+        },
+        {"block": np.arange(BLOCKS), "mode": np.arange(1, family.dimension + 1)},
+        {"device": device_name(place)},
+    )
+
+
+class _Measured:
+    """The models of one run at the end of every round, and their means over every block of contexts."""
+
+    def __init__(self, run: xr.Dataset, device: torch.device):
+        self.steps, self.seeds = run["step"].values.tolist(), run["seed"].values.tolist()
+        self.models = [load_model(run, step, device) for step in self.steps]
+        self.depth: int = self.models[-1].weights.depth
+        self.loss = np.zeros((len(self.seeds), len(self.steps), BLOCKS))
+        self.layer_loss = np.full((len(self.seeds), BLOCKS), np.nan)
+        self.modes: list[Array] = []
+        self.control: list[Array] = []
+        self.control_mean: Array | None = None
+
+    @torch.no_grad()
+    def add(self, block: int, contexts: Contexts, family: Family, omega: Array) -> None:
+        """Measure all models on one block of contexts."""
+        contexts = _replicate(contexts, len(self.seeds))
+        for index, model in enumerate(self.models):
+            moments = [_moments(model.residual(part), family).sum(1) for part in parts(model, contexts)]
+            mean = np.sum(moments, axis=0) / len(contexts)
+            self.loss[:, index, block] = mean @ omega
+        self.modes.append(mean)
+        if isinstance(model, SoftmaxAttention) and self.depth > 1:
+            layers = [_moments(model.layer_residuals(part), family).sum((1, 2)) for part in parts(model, contexts)]
+            self.layer_loss[:, block] = np.sum(layers, axis=0) @ omega / (self.depth * len(contexts))
+        if isinstance(model, LinearAttention) and family.context_length is None:
+            error = model.isotropic_response(contexts.eigenvalues) - 1
+            self.control.append(_moments(error[:, None] * contexts.query, family).mean(1))
+            self.control_mean = (error.square() * contexts.eigenvalues).double().cpu().numpy()
+
+    def result(self, omega: Array, control: tuple[Array, Array] | None) -> xr.Dataset:
+        """Estimates with standard errors, as the final evaluation dataset has them, for this run alone."""
+        modes = np.stack(self.modes, -1)  # (seed, mode, block)
+        final = self.loss[:, -1]
+        shared = (self.depth * final - self.layer_loss) / max(1, self.depth - 1)
+        if self.control_mean is not None:
+            blocks, known = np.stack(self.control, -1), self.control_mean[..., None]
+        elif control is not None:
+            blocks, known = control[0].T[None], control[1].T[None]
+        else:
+            blocks = known = np.zeros((1, len(omega), 1))
+        weighted = (np.einsum("smb,m->sb", blocks, omega), np.einsum("smb,m->sb", known, omega))
+        estimates = {
+            "loss": (("seed",), *_estimate(final, *weighted)),
+            "shared_error": (("seed",), *_estimate(shared, *weighted)),
+            "disagreement": (("seed",), *_estimate(self.layer_loss - shared, *weighted)),
+            "mode_loss": (
+                ("seed", "mode"),
+                *_estimate(modes * omega[:, None], blocks * omega[:, None], known * omega[:, None]),
+            ),
+            "loss_by_step": (("seed", "step"), *_estimate(self.loss, *(x[:, None] for x in weighted))),
+        }
+        data = {}
+        for name, (dims, value, error, adjusted) in estimates.items():
+            data[name] = (("L", *dims), value[None], _DESCRIPTIONS[name])
+            data[f"{name}_se"] = (("L", *dims), error[None], _error_of(name))
+            if name in ("loss", "shared_error"):
+                data[f"{name}_block"] = (("L", *dims, "block"), adjusted[None], _DESCRIPTIONS[f"{name}_block"])
+        data["loss_raw"] = (("L", "seed", "block"), final[None], {})
+        return xr.Dataset(
+            data,
+            {
+                "L": [self.depth],
+                "seed": self.seeds,
+                "step": self.steps,
+                "mode": np.arange(1, len(omega) + 1),
+                "block": np.arange(BLOCKS),
+            },
+        )
+
+
+def _estimate(values: Array, control: Array, known: Array) -> tuple[Array, Array, Array]:
+    """Mean, its standard error and adjusted blocks of a quantity, from block means along the last axis.
+
+    The control variate's deviation from its known mean, times the regression slope, is taken off each block. ``known`` holds
+    that mean by independent blocks of its own, or exactly, with a last axis of length one.
+    """
+    deviation = control - control.mean(-1, keepdims=True)
+    spread = (deviation**2).sum(-1, keepdims=True)
+    slope = (deviation * values).sum(-1, keepdims=True) / np.where(spread > 0, spread, 1)
+    adjusted = values - slope * (control - known.mean(-1, keepdims=True))
+    variance = adjusted.var(-1, ddof=1) / adjusted.shape[-1]
+    if known.shape[-1] > 1:
+        variance = variance + slope[..., 0] ** 2 * known.var(-1, ddof=1) / known.shape[-1]
+    return adjusted.mean(-1), np.sqrt(variance), adjusted
+
+
+def _with_differences(result: xr.Dataset) -> xr.Dataset:
+    """Add the difference of each loss to the deepest model's of its seed, from the same contexts."""
+    raw = result["loss_raw"]
+    evaluated = raw.notnull().all("block")
+    deepest = (evaluated * xr.DataArray(np.arange(raw.sizes["L"]), dims="L")).argmax("L")
+    difference = raw - raw.isel(L=deepest).drop_vars("L")
+    result["loss_difference"] = difference.mean("block", skipna=False).assign_attrs(_DESCRIPTIONS["loss_difference"])
+    error = difference.std("block", ddof=1, skipna=False) / np.sqrt(raw.sizes["block"])
+    result["loss_difference_se"] = error.assign_attrs(_error_of("loss_difference"))
+    return result.drop_vars("loss_raw")
+
+
+def _blocks(purpose: str, family: Family, count: int, device: torch.device) -> Iterator[tuple[int, Contexts]]:
+    """The common contexts in BLOCKS blocks of ``count``, with a replica axis of length one."""
+    for block in range(BLOCKS):
+        yield block, sample_contexts(family, count, [generator(purpose, 0, block, device)])
+
+
+def _replicate(contexts: Contexts, replicas: int) -> Contexts:
+    def widen(value: Tensor | None) -> Tensor | None:
+        return None if value is None else value.expand(replicas, *value.shape[1:])
+
+    return dataclasses.replace(
+        contexts,
+        **{name: widen(getattr(contexts, name)) for name in ("tokens", "query", "target", "selected", "rotation")},
+    )
+
+
+def _moments(residual: Tensor, family: Family) -> Array:
+    """(o_k^T v)^2 in double precision; where Sigma = I its mean over the rotation, |v|^2 / d for every mode."""
+    squares = residual.square().double()
+    if family.isotropic:
+        squares = squares.mean(-1, keepdim=True).expand_as(squares)
+    return np.asarray(squares.cpu().numpy())
+
+
+def _predictor(temperature: float, gain: float) -> Callable[[Contexts], Tensor]:
+    """Residual v of one softmax layer with B = temperature * I and a gain."""
+
+    def residual(contexts: Contexts) -> Tensor:
+        assert contexts.tokens is not None
+        scores = rms_normalise(contexts.tokens) @ rms_normalise(contexts.query)[..., None]
+        attention = torch.softmax(temperature * scores, dim=2)
+        return gain * (attention.mT @ contexts.tokens)[:, :, 0] - contexts.target
+
+    return residual
