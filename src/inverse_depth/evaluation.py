@@ -42,6 +42,7 @@ _DESCRIPTIONS: dict[str, dict[str, str]] = {
         "long_name": "loss less that of the deepest model of the same seed, on the same contexts",
         "equation": "R_L - R_{L_max}",
     },
+    "target_power": {"long_name": "loss of predicting zero, on the common contexts", "equation": "E[y*^2]"},
     "loss_block": {"long_name": "population loss on one block of the common contexts", "equation": "R_L"},
     "shared_error_block": {"long_name": "shared error on one block of the common contexts", "equation": "C_L"},
 }
@@ -98,8 +99,8 @@ def evaluate(
             one.add(block, contexts, family, omega)
     rows = [one.result(omega, None if control is None else (shared, control["moment"].values)) for one in measured]
     result = xr.merge(rows, join="outer", compat="no_conflicts").sortby("L")
-    result["target_power"] = float(power.mean())
-    return _with_differences(result).assign_attrs(device=device_name(place))
+    result["target_power"] = ((), float(power.mean()), _DESCRIPTIONS["target_power"])
+    return _with_differences(result).assign_coords(a=a, b=b, k=k).assign_attrs(device=device_name(place))
 
 
 def control_dataset(family: Family, contexts: int, *, device: str = "auto") -> xr.Dataset:

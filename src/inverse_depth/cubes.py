@@ -1,0 +1,111 @@
+"""Cubes: all losses of one experiment, indexed by (L, a, b, k, seed); NaN where a combination was never run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from inverse_depth.provenance import attributes
+from inverse_depth.spectra import power_law_spectrum
+from inverse_depth.storage import StorageError, read_dataset
+
+DIMENSIONS = ("L", "a", "b", "k", "seed")
+
+_COORDINATES = {
+    "L": {"long_name": "depth, the number of residual layers", "units": "1"},
+    "a": {"long_name": "exponent of the input spectrum, lambda_k = k^-a", "units": "1"},
+    "b": {"long_name": "exponent of the teacher spectrum, omega_k = k^-b", "units": "1"},
+    "k": {"long_name": "target size, the number of tokens averaged into the target", "units": "1"},
+    "seed": {"long_name": "seed of initialisation and training data", "units": "1"},
+    "mode": {"long_name": "spectral mode, from the strongest", "units": "1"},
+    "step": {"long_name": "training length, the step at which a round ends", "units": "1"},
+    "block": {"long_name": "block of the common evaluation contexts", "units": "1"},
+}
+_OF_TRAINING = {
+    "converged": {"long_name": "1 if the last round met the tolerance, 0 if max_steps was reached first"},
+    "steps": {"long_name": "steps of training"},
+    "validation_loss": {"long_name": "loss on fixed validation contexts at the end of each round", "equation": "R_L"},
+}
+
+
+def build_cube(
+    evaluations: Sequence[xr.Dataset], runs: Sequence[xr.Dataset], experiment: str, settings: Mapping[str, Any]
+) -> xr.Dataset:
+    """Assemble the cube of an experiment.
+
+    Parameters
+    ----------
+    evaluations : sequence of xarray.Dataset
+        One for each (a, b, k), over (L, seed) and more, with scalar coordinates a, b and k.
+    runs : sequence of xarray.Dataset
+        What training returned, for every run.
+    experiment : str
+        The experiment's name.
+    settings : mapping
+        All that its numbers depend on, for the attributes.
+
+    Returns
+    -------
+    xarray.Dataset
+        With dimensions L, a, b, k and seed, and mode, step and block where needed.
+    """
+    pieces = [dataset.expand_dims(["a", "b", "k"]) for dataset in evaluations] + [_of_training(run) for run in runs]
+    cube = xr.merge(pieces, join="outer", compat="no_conflicts", combine_attrs="drop")
+    order = [*DIMENSIONS, *(name for name in cube.dims if name not in DIMENSIONS)]
+    cube = cube.transpose(*order, missing_dims="ignore").sortby(list(cube.indexes))
+    for axis, name in (("a", "eigenvalue"), ("b", "teacher_eigenvalue")):
+        spectra = np.stack([power_law_spectrum(cube.sizes["mode"], exponent) for exponent in cube[axis].values])
+        symbol = "lambda" if axis == "a" else "omega"
+        cube[name] = ((axis, "mode"), spectra, {"long_name": name, "units": "1", "equation": f"{symbol}_k = k^-{axis}"})
+    for name, described in _COORDINATES.items():
+        cube[name].attrs.update(described)
+    for name, described in _OF_TRAINING.items():
+        cube[name].attrs.update(described, units="1")
+    devices = sorted({dataset.attrs["device"] for dataset in [*runs, *evaluations]})
+    commits = sorted({run.attrs["commit"] for run in runs})
+    own = {"experiment": experiment, "device": "; ".join(devices), "training_commits": "; ".join(commits)}
+    title = f"Losses of the experiment {experiment} against depth"
+    return cube.assign_attrs(attributes(title, settings) | own)
+
+
+def open_cube(path: str | Path) -> xr.Dataset:
+    """Open a cube, whole, in memory.
+
+    Parameters
+    ----------
+    path : str or Path
+        A cube of this package; plain ``xarray.open_dataset`` reads it too.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``loss`` and the other variables over (L, a, b, k, seed); NaN where a combination was never run.
+
+    Raises
+    ------
+    StorageError
+        If the file is missing, damaged or no cube; the message names it, what was found and what is allowed.
+    """
+    cube = read_dataset(path)
+    missing = [name for name in DIMENSIONS if name not in cube.dims or name not in cube.coords]
+    if missing or "loss" not in cube or cube["loss"].dims != DIMENSIONS:
+        found = ", ".join(map(str, cube.dims)) or "none"
+        raise StorageError(
+            f"{path}: not a cube: its dimensions are {found}; allowed is a variable 'loss' over {', '.join(DIMENSIONS)}"
+        )
+    return cube
+
+
+def _of_training(run: xr.Dataset) -> xr.Dataset:
+    """What the cube keeps of a run's training, at its place in the grid."""
+    point = json.loads(run.attrs["config"])["run"]
+    kept = run[list(_OF_TRAINING)].astype(float)
+    kept["seconds"] = xr.full_like(kept["steps"], float(run.attrs["seconds"]))
+    kept["seconds"].attrs = {"long_name": "wall time of the training that this seed shared", "units": "s"}
+    place = {"L": point["depth"], "a": point["a"], "b": point["b"], "k": point["k"]}
+    return kept.assign_coords(place).expand_dims(list(place))
