@@ -1,0 +1,395 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import least_squares
+from scipy.stats import t as student_t
+
+from inverse_depth.config import Fit
+from inverse_depth.fits import FIT_COLUMNS, bootstrap_power_law, fit_cube, fit_power_law
+from inverse_depth.power_law import resample_means
+
+DEPTHS = 2.0 ** np.arange(9)
+
+
+def law(depths, floor, amplitude, exponent):
+    return floor + amplitude * np.asarray(depths, dtype=float) ** -exponent
+
+
+def noisy(rng, level, *parameters, depths=DEPTHS):
+    return law(depths, *parameters) * np.exp(level * rng.standard_normal(len(depths)))
+
+
+# Recovery
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(0.05, 50), st.floats(0.02, 20), st.floats(0.3, 2.5))
+def test_exact_laws_are_recovered(floor, ratio, exponent):
+    fit = fit_power_law(DEPTHS, law(DEPTHS, floor, ratio * floor, exponent))
+    assert fit.determined and fit.reason == ""
+    np.testing.assert_allclose([fit.floor, fit.amplitude, fit.exponent], [floor, ratio * floor, exponent], rtol=1e-5)
+    assert fit.r_squared > 1 - 1e-9
+    np.testing.assert_allclose(fit.predict(DEPTHS), law(DEPTHS, floor, ratio * floor, exponent), rtol=1e-9)
+
+
+@pytest.mark.parametrize("floor", [0.0, 1.5])
+def test_a_known_floor_is_kept(floor):
+    fit = fit_power_law(DEPTHS, law(DEPTHS, floor, 3, 1.5), floor=floor)
+    assert fit.determined
+    assert (fit.floor, fit.floor_se) == (floor, 0)
+    np.testing.assert_allclose([fit.amplitude, fit.exponent], [3, 1.5], rtol=1e-8)
+
+
+def test_a_vanishing_floor_is_a_straight_line_in_logarithms():
+    rng = np.random.default_rng(0)
+    losses = noisy(rng, 0.05, 0, 2, 1.2)
+    fit = fit_power_law(DEPTHS, losses, floor=0)
+    x, y = np.log(DEPTHS), np.log(losses)
+    coefficients, covariance = np.polyfit(x, y, 1, cov=True)
+    np.testing.assert_allclose([-fit.exponent, math.log(fit.amplitude)], coefficients, rtol=1e-6)
+    expected = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose([fit.exponent_se, fit.amplitude_se / fit.amplitude], expected, rtol=1e-5)
+    assert fit.r_squared == pytest.approx(np.corrcoef(x, y)[0, 1] ** 2, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_objective_is_at_its_minimum(seed):
+    losses = noisy(np.random.default_rng(seed), 3e-3, 2, 0.2, 0.8)
+    fit = fit_power_law(DEPTHS, losses)
+
+    def residuals(p):
+        return np.log(law(DEPTHS, *p)) - np.log(losses)
+
+    start = [fit.floor, fit.amplitude, fit.exponent]
+    reference = least_squares(residuals, start, xtol=1e-15, ftol=1e-15, gtol=1e-15, method="lm")
+    np.testing.assert_allclose(start, reference.x, rtol=1e-5)
+    covariance = np.linalg.inv(reference.jac.T @ reference.jac) * 2 * reference.cost / (len(DEPTHS) - 3)
+    errors = [fit.floor_se, fit.amplitude_se, fit.exponent_se]
+    np.testing.assert_allclose(errors, np.sqrt(np.diag(covariance)), rtol=1e-3)
+    for _ in range(50):
+        other = np.random.default_rng(seed).normal(start, 3 * np.array(errors))
+        assert np.square(residuals(start)).sum() <= np.square(residuals(np.abs(other))).sum() * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("level", "parameters", "depths"),
+    [
+        (1e-3, (2, 0.1, 1), DEPTHS),
+        (1e-3, (2, 0.1, 0.7), DEPTHS),
+        (1e-4, (2, 0.1, 1), DEPTHS[3:]),
+        (0.03, (2, 5, 1), DEPTHS),
+    ],
+)
+def test_standard_errors_are_calibrated(level, parameters, depths):
+    rng = np.random.default_rng(0)
+    trials, inside = 150, np.zeros(3)
+    quantile = student_t.ppf(0.95, len(depths) - 3)
+    for _ in range(trials):
+        fit = fit_power_law(depths, noisy(rng, level, *parameters, depths=depths))
+        assert fit.determined
+        deviations = np.array([fit.floor, fit.amplitude, fit.exponent]) - parameters
+        inside += np.abs(deviations) < quantile * np.array([fit.floor_se, fit.amplitude_se, fit.exponent_se])
+    # Nominally 0.90; four standard deviations of the binomial.
+    np.testing.assert_allclose(inside / trials, 0.9, atol=0.1)
+
+
+# Equivariance
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 1000), st.floats(-200, 200), st.permutations(range(9)))
+def test_scale_and_order_do_not_matter(seed, log_scale, order):
+    losses = noisy(np.random.default_rng(seed), 3e-3, 2, 0.3, 1)
+    scale = math.exp(log_scale)
+    one, other = fit_power_law(DEPTHS, losses), fit_power_law(DEPTHS[list(order)], scale * losses[list(order)])
+    assert one.determined == other.determined
+    np.testing.assert_allclose(
+        [other.floor / scale, other.amplitude / scale, other.exponent, other.r_squared],
+        [one.floor, one.amplitude, one.exponent, one.r_squared],
+        rtol=1e-4,
+    )
+    np.testing.assert_allclose(
+        [other.floor_se / scale, other.amplitude_se / scale, other.exponent_se],
+        [one.floor_se, one.amplitude_se, one.exponent_se],
+        rtol=1e-3,
+    )
+
+
+@pytest.mark.parametrize("stretch", [2.0, 10.0, 1000.0])
+def test_stretching_the_depths_changes_the_amplitude_alone(stretch):
+    losses = noisy(np.random.default_rng(0), 3e-3, 2, 0.3, 1)
+    one, other = fit_power_law(DEPTHS, losses), fit_power_law(stretch * DEPTHS, losses)
+    np.testing.assert_allclose(
+        [other.floor, other.amplitude, other.exponent, other.exponent_se],
+        [one.floor, one.amplitude * stretch**one.exponent, one.exponent, one.exponent_se],
+        rtol=1e-4,
+    )
+
+
+# Refusals
+
+STEP = np.where(DEPTHS < 10, 2.0, 1.0)
+UNDETERMINED = {
+    "constant": (np.full(9, 0.3), None, "the same at every depth"),
+    "constant, no floor": (np.full(9, 0.3), 0, "the same at every depth"),
+    "rising": (2 - 0.1 / DEPTHS, None, "does not fall"),
+    "rising, no floor": (DEPTHS**0.5, 0, "does not fall"),
+    "step": (STEP, None, "explains only 77%"),
+    "step, no floor": (STEP, 0, "explains only 75%"),
+    "only the first differs": (np.where(DEPTHS == 1, 2.0, 1.0), None, "exponent is at its bound"),
+    "logarithm": (3 - 0.1 * np.log(DEPTHS), None, "floor is at its bound"),
+    "no floor to fit": (law(DEPTHS, 0, 3, 1.5), None, "floor is at its bound"),
+    "exponential": (np.exp(-DEPTHS / 20), 0, "explains only"),
+    "exponential with a floor": (1 + np.exp(-DEPTHS / 3), None, "exponential"),
+    "exact plateau": (np.array([2, 1.5, 1, 1, 1, 1, 1, 1, 1]), None, "exponential"),
+    "two powers": (law(DEPTHS, 0, 1, 1) + law(DEPTHS, 0, 1, 0.3), 0, "exponent runs from 0.57 to 0.25"),
+    "power, then faster": (law(DEPTHS, 0, 3, 1.5) * np.exp(-DEPTHS / 100), 0, "exponent runs"),
+    "rounding": (1 + 1e-15 / DEPTHS, None, ""),
+}
+
+
+@pytest.mark.parametrize("case", UNDETERMINED)
+def test_what_is_not_a_power_law_is_refused(case):
+    losses, floor, reason = UNDETERMINED[case]
+    fit = fit_power_law(DEPTHS, losses, floor=floor)
+    assert not fit.determined
+    assert reason in fit.reason and fit.reason
+
+
+@pytest.mark.parametrize(("points", "floor"), [(1, None), (2, None), (3, None), (1, 0), (2, 0)])
+def test_too_few_depths_are_refused(points, floor):
+    fit = fit_power_law(DEPTHS[:points], law(DEPTHS[:points], 0.5, 1, 1), floor=floor)
+    assert not fit.determined
+    assert f"{points} depths cannot determine {3 if floor is None else 2} parameters" in fit.reason
+    assert math.isnan(fit.exponent) and math.isnan(fit.exponent_se)
+
+
+@pytest.mark.parametrize("points", [4, 6, 9])
+@pytest.mark.parametrize("floor", [None, 0, 1.9])
+def test_noise_around_a_constant_is_not_a_law(points, floor):
+    rng = np.random.default_rng(0)
+    fits = [
+        fit_power_law(DEPTHS[:points], 2 * np.exp(2e-3 * rng.standard_normal(points)), floor=floor) for _ in range(100)
+    ]
+    assert sum(fit.determined for fit in fits) <= 2
+
+
+def test_a_law_buried_in_noise_is_refused_and_not_misjudged():
+    rng = np.random.default_rng(0)
+    fits = [fit_power_law(DEPTHS, noisy(rng, 0.01, 2, 0.1, 1)) for _ in range(100)]
+    assert sum(fit.determined for fit in fits) < 15
+    assert sum(fit.determined and abs(fit.exponent - 1) > 1 for fit in fits) <= 2
+
+
+@pytest.mark.parametrize(
+    ("depth", "loss", "floor", "message"),
+    [
+        ([1, 2], [1.0], None, r"shape \(2,\) and loss \(1,\)"),
+        ([[1, 2]], [[1.0, 2.0]], None, r"must be one axis"),
+        ([], [], None, "empty"),
+        ([1, 2, math.nan], [3, 2, 1], None, "depth holds nan"),
+        ([1, 2, 4], [3, math.inf, 1], None, "loss holds inf"),
+        ([1, 2, 4], [3, 0, 1], None, "loss holds 0"),
+        ([1, 2, 4], [3, -2, 1], None, "loss holds -2"),
+        ([0.5, 2, 4], [3, 2, 1], None, "depth holds 0.5"),
+        ([4, 2, 4], [3, 2, 1], None, "depth holds 4 twice"),
+        ([1, 2, 4], [3, 2, 1], 1.0, r"floor is 1: .* below the smallest loss \(1\)"),
+        ([1, 2, 4], [3, 2, 1], -0.1, "floor is -0.1"),
+        ([1, 2, 4], [3, 2, 1], math.nan, "floor is nan"),
+    ],
+)
+def test_bad_input_is_named(depth, loss, floor, message):
+    with pytest.raises(ValueError, match=message):
+        fit_power_law(depth, loss, floor=floor)
+
+
+# Bootstrap
+
+
+def samples_of(rng, seeds=4, blocks=64, run=1e-3, common=0.05, parameters=(2, 0.5, 1)):
+    """Runs with their own deviations at each depth, on contexts that are common to all."""
+    truth = law(DEPTHS, *parameters)[:, None, None]
+    return truth * (
+        1 + run * rng.standard_normal((len(DEPTHS), seeds, 1)) + common * rng.standard_normal((1, 1, blocks))
+    )
+
+
+def test_resampled_means_have_the_variance_of_seeds_and_of_common_contexts():
+    rng = np.random.default_rng(0)
+    samples = samples_of(rng, seeds=2, run=0.05, common=0.05)
+    replicates = resample_means(samples, 4000, seed=0)
+    np.testing.assert_allclose(replicates.mean(0), samples.mean((1, 2)), rtol=5e-3)
+    seeds = samples.mean(2).var(1, ddof=1) / 2
+    contexts = samples.mean(1).var(1, ddof=1) / 64
+    np.testing.assert_allclose(replicates.var(0), seeds + contexts, rtol=0.15)
+    single = resample_means(samples[:, :1], 500, seed=0)
+    relative = single / samples[:, :1].mean((1, 2))
+    np.testing.assert_allclose(relative, relative[:, :1] * np.ones(9), rtol=1e-2)  # the same blocks at every depth
+
+
+def test_the_same_blocks_and_seeds_are_drawn_for_every_quantity():
+    samples = samples_of(np.random.default_rng(0))
+    without_first = samples.copy()
+    without_first[0] = np.nan
+    both = [resample_means(values, 50, seed=3) for values in (samples, without_first)]
+    np.testing.assert_array_equal(both[0][:, 1:], both[1][:, 1:])
+    assert np.isnan(both[1][:, 0]).all()
+
+
+def test_seeds_that_were_not_run_are_left_out():
+    samples = samples_of(np.random.default_rng(0), seeds=3)
+    samples[4, 2] = np.nan
+    np.testing.assert_allclose(resample_means(samples, 2000, 0)[:, 4].mean(), samples[4, :2].mean(), rtol=5e-3)
+
+
+def test_bootstrap_intervals_cover_the_truth():
+    rng = np.random.default_rng(1)
+    inside = []
+    for _ in range(80):
+        laws = bootstrap_power_law(DEPTHS, samples_of(rng, common=0.002), replicates=100)
+        low, high = laws.interval("exponent")
+        inside.append(low < 1 < high)
+    assert 0.85 <= np.mean(inside) <= 1
+
+
+def test_bootstrap_is_repeatable_and_checks_its_input():
+    samples = samples_of(np.random.default_rng(0))
+    one, two, other = (bootstrap_power_law(DEPTHS, samples, replicates=20, seed=seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one.exponent, two.exponent)
+    assert not np.array_equal(one.exponent, other.exponent)
+    with pytest.raises(ValueError, match="three axes"):
+        bootstrap_power_law(DEPTHS, samples[0])
+    with pytest.raises(ValueError, match="loss holds -"):
+        bootstrap_power_law(DEPTHS, -samples)
+    fixed = bootstrap_power_law(DEPTHS, samples, floor=1.9, replicates=20)
+    assert fixed.interval("floor") == (1.9, 1.9)
+
+
+# Cubes
+
+
+@pytest.fixture
+def cube():
+    """(0, 0) follows a law with a gap, (1, 0.5) is flat; other pairs were never run. Deeper models train longer."""
+    rng = np.random.default_rng(0)
+    depths, steps = DEPTHS.astype(int), [100, 300, 700]
+    coords = {"L": depths, "a": [0.0, 1.0], "b": [0.0, 0.5], "k": [2], "seed": [0, 1, 2]}
+    sizes = tuple(len(values) for values in coords.values())
+    dims = tuple(coords)
+    data = {name: (dims, np.full(sizes, np.nan)) for name in ("loss", "shared_error")}
+    data |= {f"{name}_block": ((*dims, "block"), np.full((*sizes, 256), np.nan)) for name in ("loss", "shared_error")}
+    data["loss_by_step"] = ((*dims, "step"), np.full((*sizes, 3), np.nan))
+    cube = xr.Dataset(data, {**coords, "step": steps, "block": np.arange(256)}, {"experiment": "made"})
+    runs, blocks = 2e-4 * rng.standard_normal((9, 3, 1)), 0.01 * rng.standard_normal((1, 1, 256))
+    blocks -= blocks.mean()
+    loss = (law(DEPTHS, 2, 0.1, 1)[:, None, None] + 0.1 * runs) * (1 + blocks)
+    shared = (2 - law(DEPTHS, 0, 0.05, 0.9)[:, None, None] + 0.1 * runs) * (1 + blocks)
+    shared[0] = np.nan
+    here = {"a": 0.0, "b": 0.0, "k": 2}
+    cube["loss_block"].loc[here], cube["shared_error_block"].loc[here] = loss, shared
+    cube["loss"].loc[here], cube["shared_error"].loc[here] = loss.mean(2), shared.mean(2)
+    by_step = np.stack([2 + 0.1 * factor * (loss.mean(2) - 2) / 0.1 for factor in (1.5, 1.2, 1.0)], axis=2)
+    by_step[0, :, 1:] = np.nan  # a single layer had stopped after the first round
+    cube["loss_by_step"].loc[here] = by_step
+    flat = {"a": 1.0, "b": 0.5, "k": 2}
+    cube["loss_block"].loc[flat] = 1 + 1e-3 * rng.standard_normal((9, 3, 256))
+    cube["loss"].loc[flat] = cube["loss_block"].sel(flat).mean("block")
+    return cube
+
+
+def only(frame, **where):
+    for name, value in where.items():
+        frame = frame[frame[name] == value]
+    assert len(frame) == 1
+    return frame.iloc[0]
+
+
+def test_cube_is_fitted_curve_by_curve(cube):
+    frame = fit_cube(cube, Fit(), replicates=100)
+    assert list(frame.columns) == FIT_COLUMNS
+    assert len(frame) == 4 + 1 + 1  # the loss at three steps and at the end, the gap, and the flat loss
+    assert (frame["experiment"] == "made").all()
+    loss = only(frame, a=0.0, quantity="loss", step="final")
+    assert loss["determined"] and loss["reason"] == ""
+    assert loss["exponent"] == pytest.approx(1, abs=0.02)
+    assert loss["exponent_low"] < loss["exponent"] < loss["exponent_high"]
+    assert loss["floor_low"] < loss["floor"] < loss["floor_high"]
+    assert (loss["depth_min"], loss["depth_max"], loss["points"], loss["seeds"]) == (1, 256, 9, 3)
+    expected = fit_power_law(DEPTHS, cube["loss"].sel(a=0, b=0, k=2).mean("seed"))
+    assert loss["exponent"] == expected.exponent
+    flat = only(frame, a=1.0)
+    assert not flat["determined"] and flat["reason"]
+
+
+def test_gap_takes_its_floor_from_the_loss(cube):
+    frame = fit_cube(cube, Fit(), replicates=100)
+    loss, gap = only(frame, a=0.0, quantity="loss", step="final"), only(frame, quantity="shared_error_gap")
+    assert gap["determined"]
+    assert gap["exponent"] == pytest.approx(0.9, abs=0.03)
+    assert gap["amplitude"] == pytest.approx(0.05, rel=0.05)
+    assert gap["exponent_low"] < gap["exponent"] < gap["exponent_high"]
+    for name in ("floor", "floor_se", "floor_low", "floor_high"):
+        assert gap[name] == loss[name]
+    assert gap["depth_min"] == 2 and gap["points"] <= 8
+
+
+def test_gap_is_refused_where_it_drowns(cube):
+    noise = 0.1 * np.random.default_rng(0).standard_normal((9, 3, 1))
+    here = {"a": 0.0, "b": 0.0, "k": 2}
+    cube["shared_error_block"].loc[here] = cube["shared_error_block"].sel(here).values + noise
+    cube["shared_error"].loc[here] = cube["shared_error_block"].sel(here).mean("block")
+    gap = only(fit_cube(cube, Fit(), replicates=50), quantity="shared_error_gap")
+    assert not gap["determined"] and "above its noise" in gap["reason"]
+    cube["loss"].loc[here] = 2.0
+    gap = only(fit_cube(cube, Fit(), replicates=50), quantity="shared_error_gap")
+    assert not gap["determined"] and gap["reason"].startswith("no L_0 from the loss: the loss is the same")
+
+
+def test_training_lengths_keep_models_that_had_stopped(cube):
+    frame = fit_cube(cube, Fit(), replicates=10)
+    early, late = only(frame, step="100"), only(frame, step="700")
+    assert early["points"] == late["points"] == 9
+    assert early["amplitude"] == pytest.approx(0.15, rel=0.02)
+    assert late["depth_min"] == 1
+    assert math.isnan(early["exponent_low"]) and not math.isnan(early["exponent_se"])
+
+
+def test_range_and_floor_come_from_the_settings(cube):
+    frame = fit_cube(cube, Fit(floor="zero", min_depth=4, max_depth=64), replicates=10)
+    assert "shared_error_gap" not in set(frame["quantity"])
+    assert set(frame["depth_min"]) == {4} and set(frame["depth_max"]) == {64}
+    assert (only(frame, a=0.0, step="final")["floor"]) == 0
+
+
+def test_missing_depths_seeds_and_lost_losses(cube):
+    here = {"a": 0.0, "b": 0.0, "k": 2}
+    cube["loss"].loc[{**here, "L": 4}] = np.nan
+    cube["loss_block"].loc[{**here, "L": 4}] = np.nan
+    cube["loss"].loc[{**here, "L": 8, "seed": 0}] = np.nan
+    cube["loss_block"].loc[{**here, "L": 8, "seed": 0}] = np.nan
+    loss = only(fit_cube(cube, Fit(), replicates=50), a=0.0, quantity="loss", step="final")
+    assert loss["determined"] and (loss["points"], loss["seeds"]) == (8, 2)
+    assert loss["exponent_low"] < loss["exponent"] < loss["exponent_high"]
+    cube["loss"].loc[{**here, "L": 16}] = 0.0
+    loss = only(fit_cube(cube, Fit(), replicates=10), a=0.0, quantity="loss", step="final")
+    assert not loss["determined"] and loss["reason"] == "the loss is not above 0 at depth 16"
+
+
+def test_frame_survives_its_file(cube, tmp_path):
+    frame = fit_cube(cube, Fit(), replicates=10)
+    frame.to_csv(tmp_path / "fits.csv", index=False)
+    again = pd.read_csv(tmp_path / "fits.csv", keep_default_na=True, dtype={"step": str}).fillna({"reason": ""})
+    pd.testing.assert_frame_equal(again, frame, check_dtype=False, rtol=1e-12)
+
+
+def test_fits_do_not_need_torch():
+    import subprocess
+    import sys
+
+    code = "import sys; sys.modules['torch'] = None; import inverse_depth.fits, inverse_depth.theory.polynomials"
+    subprocess.run([sys.executable, "-c", code], check=True)
