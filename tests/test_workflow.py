@@ -76,13 +76,12 @@ class Checkout:
         jobs = {name: int(count) for name, count in (line.split() for line in table.group(1).splitlines())}
         return {name: count for name, count in jobs.items() if name != "all"}
 
-    def plan_after(self, file, old, new):
-        """Return the plan after an edit of the code, which is then taken back."""
-        path = self.root / file
+    def plan_after(self, file, addition):
+        """Return the plan after lines were added to a file of the package; they are then taken out again."""
+        path = self.root / "src/inverse_depth" / file
         before, status = path.read_text(), path.stat()
-        assert old in before
         try:
-            path.write_text(before.replace(old, new, 1))
+            path.write_text(f"{before}\n{addition}\n")
             return self.plan()
         finally:
             path.write_text(before)
@@ -157,22 +156,21 @@ def test_settings_of_training_train_again(checkout):
 
 def test_an_edited_figure_trains_nothing(checkout):
     figures = {name: 1 for name, a in ARTIFACTS.items() if a.function.startswith("inverse_depth.figures.difficult:")}
-    file = "src/inverse_depth/figures/difficult.py"
-    assert checkout.plan_after(file, "\ndef ", "\n_EDITED = True\n\n\ndef ") == figures
-    assert checkout.plan_after(file, "\ndef ", "\n# a comment\n\n\ndef ") == {}
-    style = checkout.plan_after("src/inverse_depth/figures/style.mplstyle", "\n", "\n# edited\n")
+    assert checkout.plan_after("figures/difficult.py", "EDITED = True") == figures
+    assert checkout.plan_after("figures/difficult.py", "# a comment") == {}
+    style = checkout.plan_after("figures/style.mplstyle", "# edited")
     assert style == {name: 1 for name, artifact in ARTIFACTS.items() if artifact.kind == "figure"}
 
 
 @pytest.mark.parametrize("file", ["models/softmax.py", "training.py", "contexts.py", "spectra.py"])
 def test_edited_code_of_models_and_training_trains_again(checkout, file):
-    plan = checkout.plan_after(f"src/inverse_depth/{file}", "\nimport ", "\nEDITED = True\nimport ")
+    plan = checkout.plan_after(file, "EDITED = True")
     assert plan["train"] == 6
     assert plan["evaluate"] == plan["cube"] == plan["fit"] == 4
 
 
 def test_edited_code_of_evaluation_evaluates_again_and_trains_nothing(checkout):
-    plan = checkout.plan_after("src/inverse_depth/evaluation.py", "\nimport ", "\nEDITED = True\nimport ")
+    plan = checkout.plan_after("evaluation.py", "EDITED = True")
     assert plan["evaluate"] == 4
     assert "train" not in plan
 

@@ -1,7 +1,7 @@
 """Sampling of contexts for both tasks (Sec. 2.1), on the device that trains.
 
-Everything is kept in the eigenbasis of the input covariance, in the coordinates o_k^T x: norms, cosines, targets and the
-loss do not depend on the rotation O, which a model applies only where one of its matrices meets the data. Where
+Everything is kept in the eigenbasis of the input covariance, in the coordinates o_k^T x: norms, cosines, targets and
+the loss do not depend on the rotation O, which a model applies only where one of its matrices meets the data. Where
 Sigma = I (a = 0) even that is redundant, since the tokens' law is already invariant, and no rotation is drawn.
 """
 
@@ -95,6 +95,7 @@ class Contexts:
     eigenvalues: Tensor
 
     def __len__(self) -> int:
+        """C, the number of contexts of each replica."""
         return self.query.shape[1]
 
     def part(self, start: int, stop: int) -> Contexts:
@@ -119,7 +120,7 @@ def stream_seed(purpose: str, seed: int, index: int) -> int:
     Parameters
     ----------
     purpose : str
-        What is drawn: ``data``, ``initialisation``, ``evaluation`` and so on; different purposes give unrelated streams.
+        What is drawn: ``data``, ``initialisation``, ``evaluation``; different purposes give unrelated streams.
     seed : int
         The seed of the replica or the study.
     index : int

@@ -1,18 +1,19 @@
 """Losses of trained models on common contexts, with the teacher integrated out.
 
-Every model of one family, of any depth, seed, teacher spectrum or experiment, meets the same contexts, which are drawn in
-BLOCKS blocks that are pure functions of the block's number. What is kept of a model is its mean over each block, so that
+Every model of one family, of any depth, seed, teacher spectrum or experiment, meets the same contexts, drawn in BLOCKS
+blocks that are pure functions of the block's number. What is kept of a model is its mean over each block, so that the
 errors of single values and of differences between models both follow from the spread over blocks.
 
-Single values gain from a control variate: a predictor that errs on much the same contexts and whose own mean is known far
-more precisely (softmax: one temperature for all, its mean taken over many more contexts; linear attention on the easy task:
-the isotropic part of the model itself, whose mean is known in closed form).
+Single values gain from a control variate: a predictor that errs on much the same contexts and whose own mean is known
+far more precisely. For softmax it is one temperature for all tokens, its mean taken over many more contexts; for linear
+attention on the easy task it is the isotropic part of the model itself, whose mean is known exactly.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+
 import numpy as np
 import torch
 import xarray as xr
@@ -23,20 +24,27 @@ from torch import Tensor
 from inverse_depth.config import Experiment
 from inverse_depth.contexts import Contexts, Family, family_of, generator, rms_normalise, sample_contexts
 from inverse_depth.models import LinearAttention, SoftmaxAttention
+from inverse_depth.runs import load_model
 from inverse_depth.spectra import power_law_spectrum
-from inverse_depth.training import choose_device, device_name, load_model, parts
+from inverse_depth.training import choose_device, device_name, parts
 
 BLOCKS = 256
 Array = NDArray[np.float64]
 
 _DESCRIPTIONS: dict[str, dict[str, str]] = {
     "loss": {"long_name": "population loss", "equation": "R_L = E[(y_hat_L - y*)^2] = E[v^T Omega v]"},
-    "shared_error": {"long_name": "error shared by the layers", "equation": "C_L = sum_{l != m} E[e_l e_m] / (L (L - 1))"},
+    "shared_error": {
+        "long_name": "error shared by the layers",
+        "equation": "C_L = sum_{l != m} E[e_l e_m] / (L (L - 1))",
+    },
     "disagreement": {
         "long_name": "disagreement of the layers",
         "equation": "A_L - C_L, with A_L = sum_l E[e_l^2] / L and R_L = C_L + (A_L - C_L) / L",
     },
-    "mode_loss": {"long_name": "loss in one spectral mode", "equation": "R_k = omega_k E[(o_k^T v)^2], sum_k R_k = R_L"},
+    "mode_loss": {
+        "long_name": "loss in one spectral mode",
+        "equation": "R_k = omega_k E[(o_k^T v)^2], sum_k R_k = R_L",
+    },
     "loss_by_step": {"long_name": "population loss at the end of each round of training", "equation": "R_L"},
     "loss_difference": {
         "long_name": "loss less that of the deepest model of the same seed, on the same contexts",
@@ -106,7 +114,7 @@ def evaluate(
 def control_dataset(family: Family, contexts: int, *, device: str = "auto") -> xr.Dataset:
     """Choose the softmax control predictor of a family and measure its mean over many contexts.
 
-    The predictor is one softmax layer with B = temperature * I and a gain. Its contexts are not those of the evaluation.
+    The predictor is one softmax layer with B = temperature * I and a gain; its contexts are not the evaluation's.
 
     Parameters
     ----------
@@ -220,8 +228,8 @@ class _Measured:
 def _estimate(values: Array, control: Array, known: Array) -> tuple[Array, Array, Array]:
     """Mean, its standard error and adjusted blocks of a quantity, from block means along the last axis.
 
-    The control variate's deviation from its known mean, times the regression slope, is taken off each block. ``known`` holds
-    that mean by independent blocks of its own, or exactly, with a last axis of length one.
+    The control variate's deviation from its known mean, times the regression slope, is taken off each block. ``known``
+    holds that mean by independent blocks of its own, or exactly, with a last axis of length one.
     """
     deviation = control - control.mean(-1, keepdims=True)
     spread = (deviation**2).sum(-1, keepdims=True)
@@ -255,10 +263,8 @@ def _replicate(contexts: Contexts, replicas: int) -> Contexts:
     def widen(value: Tensor | None) -> Tensor | None:
         return None if value is None else value.expand(replicas, *value.shape[1:])
 
-    return dataclasses.replace(
-        contexts,
-        **{name: widen(getattr(contexts, name)) for name in ("tokens", "query", "target", "selected", "rotation")},
-    )
+    wide = {name: widen(getattr(contexts, name)) for name in ("tokens", "query", "target", "selected", "rotation")}
+    return dataclasses.replace(contexts, **wide)  # type: ignore[arg-type]
 
 
 def _moments(residual: Tensor, family: Family) -> Array:

@@ -8,7 +8,6 @@ converged when a round no longer lowers the loss on fixed validation contexts by
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import math
@@ -26,16 +25,11 @@ from inverse_depth import checkpoints
 from inverse_depth.config import Experiment, Run, Training
 from inverse_depth.contexts import Contexts, Family, family_of, generator, sample_contexts
 from inverse_depth.models import Model, ModelSpec, build_model
-from inverse_depth.provenance import attributes
+from inverse_depth.progress import Pace, TrainingError, numbers, require_finite
+from inverse_depth.runs import run_dataset
 from inverse_depth.spectra import power_law_spectrum
 
-LOG_SECONDS = 10.0
 _BETAS = (0.9, 0.99)
-_HISTORY_POINTS = 256
-
-
-class TrainingError(RuntimeError):
-    """A run that cannot go on; the message names the point and what happened."""
 
 
 def train_run(
@@ -64,9 +58,8 @@ def train_run(
     Returns
     -------
     xarray.Dataset
-        Over (seed, step), where step is the end of a round: the parameters, ``validation_loss``, ``converged``, ``steps``,
-        and ``training_loss`` averaged over short windows. The attributes ``device`` and ``seconds`` tell how it was made
-        and decide nothing.
+        See :func:`inverse_depth.runs.run_dataset`. The attributes ``device`` and ``seconds`` tell how it was made and
+        decide nothing.
 
     Raises
     ------
@@ -88,7 +81,7 @@ def train_run(
         model.load_state_dict(saved["model"])
         optimiser.load_state_dict(saved["optimiser"])
     losses, begun = state["losses"].to(place), time.monotonic() - state["seconds"]
-    pace = _Pace(f"{run.experiment} {run.id}", recipe, state["step"], log)
+    pace = Pace(f"{run.experiment} {run.id}", rounds(recipe)[-1][1], state["step"], log)
     log(f"{pace.name}: {reason}; {place}, {sum(p.numel() for p in model.parameters())} parameters")
 
     def save(step: int) -> None:
@@ -103,29 +96,28 @@ def train_run(
             teacher = objective.teacher(run.seeds, step, recipe) if recipe.teacher == "sampled" else None
             losses[:, step] = _accumulate_gradients(model, contexts, objective, teacher)
             optimiser.step()
-            if pace.due(step + 1):
+            if pace.due():
                 pace.report(step + 1, losses)
                 save(step + 1)
-        _require_finite(losses[:, start:stop], start, pace.name)
-        validation = _validation_loss(model, family, objective, dtype, place)
-        state["ends"].append(
-            {"step": stop, "loss": validation.cpu(), "weights": {n: p.detach().cpu().clone() for n, p in model.weights.named_parameters()}}
-        )
+        require_finite(losses[:, start:stop], start, pace.name)
+        validation = _validation_loss(model, family, objective, dtype, place).cpu()
+        weights = {name: p.detach().cpu().clone() for name, p in model.weights.named_parameters()}
+        state["ends"].append({"step": stop, "loss": validation, "weights": weights})
         save(stop)
         converged = _converged(state["ends"], recipe.tolerance)
-        log(f"{pace.name}: round ends at step {stop}, validation loss {_numbers(validation)}, converged {converged.tolist()}")
+        verdict = "converged" if converged.all() else "not yet converged"
+        log(f"{pace.name}: round ends at step {stop}, relative validation loss {numbers(validation)}, {verdict}")
         if converged.all():
             break
-    return _result(experiment, recipe, run, state["ends"], converged, losses.cpu() * objective.power, objective.power).assign_attrs(
-        device=device_name(place), seconds=time.monotonic() - begun
-    )
+    result = run_dataset(experiment, recipe, run, spec, state["ends"], converged, losses.cpu(), objective.power)
+    return result.assign_attrs(device=device_name(place), seconds=time.monotonic() - begun)
 
 
 class Objective:
     """The population loss of a batch, as a fraction of the loss of predicting zero.
 
-    With the teacher integrated out, E_beta[(beta^T v)^2] = v^T Omega v; where Sigma = I, O is integrated out as well and
-    Omega becomes its mean eigenvalue times the identity.
+    With the teacher integrated out, E_beta[(beta^T v)^2] = v^T Omega v; where Sigma = I, O is integrated out as well
+    and Omega becomes its mean eigenvalue times the identity.
     """
 
     def __init__(self, family: Family, b: float, dtype: torch.dtype, device: torch.device):
@@ -151,7 +143,9 @@ class Objective:
 def choose_device(name: str) -> torch.device:
     """The device of a name in the configuration: ``auto`` is a GPU where there is one."""
     if name == "cuda" and not torch.cuda.is_available():
-        raise TrainingError("device is 'cuda', but PyTorch sees no GPU here; allowed are auto, cpu, or cuda on a machine with a GPU")
+        raise TrainingError(
+            "device is 'cuda', but PyTorch sees no GPU here; allowed are auto, cpu, or a machine with one"
+        )
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
@@ -172,7 +166,7 @@ def rounds(recipe: Training) -> list[tuple[int, int]]:
     ends = [0]
     while (stop := ends[-1] + recipe.first_round * 2 ** (len(ends) - 1)) <= recipe.max_steps:
         ends.append(stop)
-    return list(zip(ends[:-1], ends[1:], strict=True))
+    return list(itertools.pairwise(ends))
 
 
 def annealing(step: int, length: int, recipe: Training) -> float:
@@ -185,14 +179,20 @@ def parts(model: Model, contexts: Contexts) -> Iterator[Contexts]:
 
     The loss is a mean over contexts, so the cut changes time and memory but not the gradient.
     """
-    budget = 2**18 if contexts.query.device.type == "cpu" else 2**26
+    budget = 2**20 if contexts.query.device.type == "cpu" else 2**26
     size = max(1, budget // (contexts.query.shape[0] * model.elements_per_context(contexts)))
     for start in range(0, len(contexts), size):
         yield contexts.part(start, start + size)
 
 
 def _draw(
-    purpose: str, family: Family, count: int, seeds: tuple[int, ...], step: int, dtype: torch.dtype, device: torch.device
+    purpose: str,
+    family: Family,
+    count: int,
+    seeds: tuple[int, ...],
+    step: int,
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> Contexts:
     return sample_contexts(family, count, [generator(purpose, seed, step, device) for seed in seeds], dtype=dtype)
 
@@ -229,103 +229,3 @@ def _converged(ends: list[dict[str, Any]], tolerance: float) -> Tensor:
     if len(ends) == 1:
         return torch.zeros_like(last, dtype=torch.bool)
     return ends[-2]["loss"] - last < tolerance * ends[-2]["loss"]
-
-
-def _require_finite(losses: Tensor, start: int, name: str) -> None:
-    bad = ~torch.isfinite(losses).all(0)
-    if bad.any():
-        step = start + int(bad.nonzero()[0])
-        raise TrainingError(f"{name}: the loss is not finite at step {step}; a lower learning_rate may help")
-
-
-def _result(
-    experiment: Experiment,
-    recipe: Training,
-    run: Run,
-    ends: list[dict[str, Any]],
-    converged: Tensor,
-    losses: Tensor,
-    power: float,
-) -> xr.Dataset:
-    steps = np.array([end["step"] for end in ends])
-    spec = model_spec(experiment, recipe, run)
-    data: dict[str, Any] = {
-        "validation_loss": (
-            ("seed", "step"),
-            torch.stack([end["loss"] for end in ends], 1).numpy() * power,
-            {"long_name": "loss on fixed validation contexts at the end of a round", "units": "1"},
-        ),
-        "converged": ("seed", converged.numpy().astype(np.int8), {"long_name": "whether the last round met the tolerance"}),
-        "steps": ("seed", np.full(len(run.seeds), steps[-1]), {"long_name": "steps of training", "units": "1"}),
-    }
-    for name, first in ends[0]["weights"].items():
-        axes = [f"{name}_{i}" for i in range(first.dim() - 1)]
-        values = torch.stack([end["weights"][name] for end in ends], 1).numpy()
-        data[f"weights_{name}"] = (("seed", "step", *axes), values, {"long_name": f"trained {name} at the end of a round"})
-    edges = np.unique(np.geomspace(1, steps[-1], _HISTORY_POINTS).astype(int))
-    windows = [losses[:, lo:hi].double().mean(1) for lo, hi in itertools.pairwise([0, *edges])]
-    data["training_loss"] = (
-        ("seed", "history"),
-        torch.stack(windows, 1).numpy(),
-        {"long_name": "mean loss of the training batches since the previous entry", "units": "1"},
-    )
-    coordinates = {"seed": list(run.seeds), "step": steps, "history": edges}
-    settings = {
-        "experiment": experiment.model_dump(mode="json", exclude={"grid", "fit"}),
-        "training": recipe.model_dump(mode="json"),
-        "run": dataclasses.asdict(run),
-        "model": dataclasses.asdict(spec),
-    }
-    return xr.Dataset(data, coordinates, attributes(f"Training run {run.id} of {run.experiment}", settings))
-
-
-def load_model(dataset: xr.Dataset, step: int, device: torch.device) -> Model:
-    """Rebuild the models of a run, one replica for each seed, as they were at the end of a round.
-
-    Parameters
-    ----------
-    dataset : xarray.Dataset
-        What :func:`train_run` returned.
-    step : int
-        A value of the coordinate ``step``.
-    device : torch.device
-
-    Returns
-    -------
-    Model
-    """
-    spec = ModelSpec(**json.loads(dataset.attrs["config"])["model"])
-    model = build_model(spec, dataset["seed"].values.tolist())
-    chosen = dataset.sel(step=step)
-    weights = {name: torch.as_tensor(chosen[f"weights_{name}"].values) for name, _ in model.weights.named_parameters()}
-    model.weights.load_state_dict(weights)
-    return model.to(device)
-
-
-def _numbers(values: Tensor) -> str:
-    return ", ".join(f"{value:.5g}" for value in values.tolist())
-
-
-class _Pace:
-    """Progress that a person can follow: a line at most every LOG_SECONDS, with the time left at the present pace.
-
-    Only then are losses read from the device.
-    """
-
-    def __init__(self, name: str, recipe: Training, step: int, log: Callable[[str], None]):
-        self.name, self.recipe, self.log = name, recipe, log
-        self.first, self.begun, self.last = step, time.monotonic(), time.monotonic()
-
-    def due(self, step: int) -> bool:
-        return time.monotonic() - self.last > LOG_SECONDS
-
-    def report(self, step: int, losses: Tensor) -> None:
-        self.last = time.monotonic()
-        rate = (step - self.first) / (self.last - self.begun)
-        end = rounds(self.recipe)[-1][1]
-        recent = losses[:, max(0, step - 50) : step]
-        _require_finite(recent, max(0, step - 50), self.name)
-        self.log(
-            f"{self.name}: step {step} of at most {end}, relative loss {_numbers(recent.mean(1))}, "
-            f"{rate:.1f} steps/s, at most {(end - step) / rate:.0f} s left"
-        )

@@ -1,6 +1,6 @@
 """Linear attention, reduced exactly to a recursion over layers of vectors of size d.
 
-With S = X X^T / P, the model's output is beta^T (sum_r m_r c_r) where the c_r collect the products of r distinct layers,
+With S = X X^T / P, the model's output is beta^T (sum_r m_r c_r), where c_r collects the products of r distinct layers,
 in their order, applied to the query (App. A.1):
 
     P_L(S) q = sum_{r=1}^{L} ((-1)^{r-1} m_r / L^r) sum_{l_1 < ... < l_r} S B_{l_1} ... S B_{l_r} q .
@@ -30,7 +30,7 @@ class LinearAttention(nn.Module):
         return d * d + self.weights.depth * d * self.weights.columns
 
     def residual(self, contexts: Contexts) -> Tensor:
-        """v = P_L(S) q - t in the eigenbasis, shape (R, C, d): the error is beta^T v."""
+        """Residual v = P_L(S) q - t in the eigenbasis, shape (R, C, d): the error is beta^T v."""
         covariance, query = _covariance(contexts), contexts.query
         if contexts.rotation is not None:
             query = (contexts.rotation @ query[..., None])[..., 0]

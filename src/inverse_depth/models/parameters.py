@@ -1,7 +1,7 @@
 """What is trained: the paper's weight matrices, or the few combinations of them that the output depends on.
 
-Every parameter has a leading replica axis R, so that several seeds of one point train as one batched model. Both classes
-offer the same quantities to the attention models:
+Every parameter has a leading replica axis R, so that several seeds of one point train as one batched model. Both
+classes offer the same quantities to the attention models:
 
 ``embed(x)``      the features that queries and keys are made from
 ``matrices()``    B_l, shape (R, L, n, n): query-key matrices, acting on the features
@@ -60,9 +60,9 @@ def _drawer(generators: Sequence[torch.Generator], dtype: torch.dtype) -> Draw:
 class Merged(nn.Module):
     """B_l = exp(s_l) M_l and the gain g, with the label stream in one direction (N-independent).
 
-    The scale s_l makes a layer's overall strength one well-conditioned coordinate: strengths that must differ by orders of
-    magnitude between layers are a short way apart. With W_x an isometry, every model of width N >= d whose W_v, W_y and W_o
-    act in one direction has this form and the reverse; ``moments`` are then all equal to the gain.
+    The scale s_l makes a layer's overall strength one well-conditioned coordinate: strengths that must differ by orders
+    of magnitude between layers are a short way apart. With W_x an isometry, every model of width N >= d whose W_v, W_y
+    and W_o act in one direction has this form, and the reverse; ``moments`` are then all equal to the gain.
     """
 
     def __init__(self, spec: ModelSpec, generators: Sequence[torch.Generator], dtype: torch.dtype):
@@ -70,17 +70,20 @@ class Merged(nn.Module):
         draw, depth, d = _drawer(generators, dtype), spec.depth, spec.dimension
         replicas = len(generators)
         self.depth, self.columns = depth, 1
+        # The noise of a linear layer's d x d entries adds up in every product of layers; a softmax bounds it.
+        self.matrix_rate = 1 / math.sqrt(d) if spec.attention == "linear" else 1.0
         noise = draw(depth, d, d)
         if spec.attention == "linear":
             scale, matrix = depth * (0.1 * draw(depth)).exp(), torch.eye(d, dtype=dtype) + (0.1 / d) * noise
         else:
-            scale, matrix = torch.ones(replicas, depth, dtype=dtype), 0.5 * torch.eye(d, dtype=dtype) + noise / math.sqrt(d)
+            scale = torch.ones(replicas, depth, dtype=dtype)
+            matrix = 0.5 * torch.eye(d, dtype=dtype) + noise / math.sqrt(d)
         self.log_scale = nn.Parameter(scale.log())
         self.matrix = nn.Parameter(matrix)
         self.gain = nn.Parameter(torch.ones(replicas, depth if spec.variant == "decoupled_values" else 1, dtype=dtype))
 
     def embed(self, x: Tensor) -> Tensor:
-        """x itself, shape (R, C, P, d): W_x is an isometry, absorbed into B_l."""
+        """Return x itself, shape (R, C, P, d): W_x is an isometry, absorbed into B_l."""
         return x
 
     def matrices(self) -> Tensor:
@@ -97,7 +100,7 @@ class Merged(nn.Module):
 
     def rates(self) -> list[tuple[Tensor, float]]:
         """Each parameter with the factor on its learning rate."""
-        return [(self.log_scale, 1.0), (self.matrix, 1.0), (self.gain, 0.1)]
+        return [(self.log_scale, 1.0), (self.matrix, self.matrix_rate), (self.gain, 0.1)]
 
 
 class Factored(nn.Module):

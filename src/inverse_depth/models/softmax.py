@@ -7,6 +7,8 @@ go through one batched product; nothing has size P x P or width N.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -26,27 +28,56 @@ class SoftmaxAttention(nn.Module):
         assert contexts.tokens is not None
         return self.weights.depth * contexts.tokens.shape[2]
 
+    def residual(self, contexts: Contexts) -> Tensor:
+        """Return v = sum_i (sum_l g_l p_l,i / L) x_i - t in the eigenbasis, shape (R, C, d); the error is beta^T v."""
+        assert contexts.tokens is not None
+        probes, keys = self._probes_and_keys(contexts)
+        depth = self.weights.depth
+        gains = (self.weights.gains() / depth).expand(-1, depth)
+        replicas, count = probes.shape[:2]
+        mixture = _Mixture.apply(probes.flatten(0, 1), keys.flatten(0, 1), gains.repeat_interleave(count, 0))
+        values = mixture.unflatten(0, (replicas, count))[:, :, None] @ contexts.tokens
+        return values[:, :, 0] - contexts.target
+
     def attention(self, contexts: Contexts) -> Tensor:
         """p_l, the attention of the test token in every layer, shape (R, C, L, P)."""
-        assert contexts.tokens is not None, "softmax attention needs the tokens of a finite context"
-        tokens, query = contexts.tokens, contexts.query[:, :, None]
-        if contexts.rotation is not None:
-            tokens, query = (x @ contexts.rotation.mT for x in (tokens, query))
-        tokens, query = (rms_normalise(self.weights.embed(x)) for x in (tokens, query))
-        matrices = self.weights.matrices()
-        replicas, depth, n, _ = matrices.shape
-        probes = query[:, :, 0] @ matrices.permute(0, 3, 1, 2).reshape(replicas, n, depth * n)
-        return torch.softmax(probes.unflatten(-1, (depth, n)) @ tokens.mT, dim=-1)
-
-    def residual(self, contexts: Contexts) -> Tensor:
-        """v = sum_i ((1/L) sum_l g_l p_l,i) x_i - t in the eigenbasis, shape (R, C, d): the error is beta^T v."""
-        attention = self.attention(contexts)
-        depth = attention.shape[2]
-        gains = (self.weights.gains() / depth).expand(-1, depth)
-        mixture = gains[:, None, None] @ attention
-        return (mixture @ contexts.tokens)[:, :, 0] - contexts.target
+        probes, keys = self._probes_and_keys(contexts)
+        return torch.softmax(probes @ keys.mT, dim=-1)
 
     def layer_residuals(self, contexts: Contexts) -> Tensor:
-        """v_l = sum_i g_l p_l,i x_i - t, shape (R, C, L, d): the error of one layer's predictor is beta^T v_l."""
+        """Return v_l = sum_i g_l p_l,i x_i - t, shape (R, C, L, d); a layer's own error is beta^T v_l."""
         values = self.attention(contexts) @ contexts.tokens
         return self.weights.gains()[:, None, :, None] * values - contexts.target[:, :, None]
+
+    def _probes_and_keys(self, contexts: Contexts) -> tuple[Tensor, Tensor]:
+        """B_l x_test, shape (R, C, L, n), and the normalised tokens, shape (R, C, P, n), in the model's coordinates."""
+        tokens, query = contexts.tokens, contexts.query[:, :, None]
+        assert tokens is not None, "softmax attention needs the tokens of a finite context"
+        if contexts.rotation is not None:
+            tokens, query = tokens @ contexts.rotation.mT, query @ contexts.rotation.mT
+        tokens, query = (rms_normalise(self.weights.embed(x)) for x in (tokens, query))
+        matrices = self.weights.matrices()
+        probes = query[:, :, 0] @ matrices.flatten(1, 2).mT
+        return probes.unflatten(-1, matrices.shape[1:3]), tokens
+
+
+class _Mixture(torch.autograd.Function):
+    """sum_l g_l softmax_i(k_i^T u_l), shape (B, P), for probes u (B, L, n), keys k (B, P, n) and gains g (B, L).
+
+    The gradient is written out because it needs one array of the size of the attention where autograd keeps three: with
+    w the gradient of the result, that of a logit is g_l p_l,i (w_i - p_l . w).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, probes: Tensor, keys: Tensor, gains: Tensor) -> Tensor:
+        attention = torch.softmax(torch.bmm(probes, keys.mT), dim=-1)
+        ctx.save_for_backward(probes, keys, gains, attention)
+        return torch.bmm(gains[:, None], attention)[:, 0]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        probes, keys, gains, attention = ctx.saved_tensors
+        mean = torch.bmm(attention, grad[..., None])
+        logits = torch.sub(grad[:, None], mean).mul_(attention).mul_(gains[..., None])
+        by_keys = torch.bmm(logits.mT, probes) if ctx.needs_input_grad[1] else None
+        return torch.bmm(logits, keys), by_keys, mean[..., 0]
