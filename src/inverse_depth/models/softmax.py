@@ -30,13 +30,15 @@ class SoftmaxAttention(nn.Module):
 
     def residual(self, contexts: Contexts) -> Tensor:
         """Return v = sum_i (sum_l g_l p_l,i / L) x_i - t in the eigenbasis, shape (R, C, d); the error is beta^T v."""
-        assert contexts.tokens is not None
         probes, keys = self._probes_and_keys(contexts)
         depth = self.weights.depth
         gains = (self.weights.gains() / depth).expand(-1, depth)
         replicas, count = probes.shape[:2]
+        keys = keys.expand(replicas, -1, -1, -1)  # contexts may be shared by all replicas
         mixture = _Mixture.apply(probes.flatten(0, 1), keys.flatten(0, 1), gains.repeat_interleave(count, 0))
-        values = mixture.unflatten(0, (replicas, count))[:, :, None] @ contexts.tokens
+        tokens = contexts.tokens
+        assert tokens is not None
+        values = mixture.unflatten(0, (replicas, count))[:, :, None] @ tokens
         return values[:, :, 0] - contexts.target
 
     def attention(self, contexts: Contexts) -> Tensor:
@@ -46,6 +48,7 @@ class SoftmaxAttention(nn.Module):
 
     def layer_residuals(self, contexts: Contexts) -> Tensor:
         """Return v_l = sum_i g_l p_l,i x_i - t, shape (R, C, L, d); a layer's own error is beta^T v_l."""
+        assert contexts.tokens is not None
         values = self.attention(contexts) @ contexts.tokens
         return self.weights.gains()[:, None, :, None] * values - contexts.target[:, :, None]
 
