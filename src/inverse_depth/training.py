@@ -214,7 +214,7 @@ def _validation_loss(
     model: Model, family: Family, objective: Objective, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     """Loss on fixed contexts, the same for all replicas, rounds and runs of the family, shape (R,)."""
-    chunks, size = 16, max(32, 2**20 // family.numbers)
+    chunks, size = 16, min(1024, max(32, 2**20 // family.numbers))
     total = torch.zeros((), dtype=torch.float64, device=device)
     with torch.no_grad():
         for chunk in range(chunks):
