@@ -174,7 +174,9 @@ def test_integrated_teacher_is_the_mean_of_sampled_ones(a):
     objective = Objective(family, 1.0, torch.float64, CPU)
     residual = torch.randn(1, 1, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     if a == 0:  # the law of a residual is invariant under rotations; average over them too
-        residual = residual.norm() * torch.nn.functional.normalize(torch.randn(1, 40_000, 4, dtype=torch.float64), dim=-1)
+        residual = residual.norm() * torch.nn.functional.normalize(
+            torch.randn(1, 40_000, 4, dtype=torch.float64), dim=-1
+        )
     sampled = objective(residual, objective.teacher((0,), 0, recipe))
     integrated = objective(residual, None)
     error = float(sampled.std() / np.sqrt(sampled.numel()))

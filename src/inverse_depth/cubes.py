@@ -55,7 +55,7 @@ def build_cube(
         With dimensions L, a, b, k and seed, and mode, step and block where needed.
     """
     pieces = [dataset.expand_dims(["a", "b", "k"]) for dataset in evaluations] + [_of_training(run) for run in runs]
-    cube = xr.merge(pieces, join="outer", compat="no_conflicts", combine_attrs="drop")
+    cube = xr.merge(pieces, join="outer", compat="no_conflicts", combine_attrs="override")
     order = [*DIMENSIONS, *(name for name in cube.dims if name not in DIMENSIONS)]
     cube = cube.transpose(*order, missing_dims="ignore").sortby(list(cube.indexes))
     for axis, name in (("a", "eigenvalue"), ("b", "teacher_eigenvalue")):
