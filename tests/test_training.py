@@ -152,7 +152,7 @@ def test_the_gradient_does_not_depend_on_how_the_batch_is_cut(monkeypatch):
     gradients = []
     for size in (10, 3, 1):
         monkeypatch.setattr(training, "parts", lambda m, c, n=size: (c.part(i, i + n) for i in range(0, len(c), n)))
-        loss = training._accumulate_gradients(model, contexts, objective, None)
+        loss = training.accumulate_gradients(model, contexts, objective, None)
         gradients.append((loss, [p.grad.clone() for p in model.parameters()]))
     for loss, gradient in gradients[1:]:
         assert torch.allclose(loss.double(), gradients[0][0].double(), rtol=1e-6)

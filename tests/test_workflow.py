@@ -22,20 +22,19 @@ study: toy
 device: cpu
 control_contexts: 4096
 training:
-  softmax: &brief {batch_size: 8, warmup: 1, first_round: 2, max_steps: 6, tolerance: 0.5}
-  linear: *brief
+  toy: {parameters: merged, batch_size: 8, learning_rate: 0.01, warmup: 1, first_round: 2, max_steps: 6, tolerance: 0.5}
 experiments:
   linear_easy:
-    {dimension: 4, width: 4, evaluation_contexts: 256, fit: {min_depth: 1},
+    {training: toy, dimension: 4, width: 4, evaluation_contexts: 256, fit: {min_depth: 1},
      grid: [{depths: [1, 2], spectra: [[2, 1]], seeds: [[0]]}]}
   linear_difficult:
-    {dimension: 4, width: 4, context_length: 16, evaluation_contexts: 256,
+    {training: toy, dimension: 4, width: 4, context_length: 16, evaluation_contexts: 256,
      grid: [{depths: [1], spectra: [[0, 0]], target_sizes: [2], seeds: [[0]]}]}
   softmax_easy:
-    {dimension: 4, width: 4, context_length: 16, evaluation_contexts: 256,
+    {training: toy, dimension: 4, width: 4, context_length: 16, evaluation_contexts: 256,
      grid: [{depths: [1], spectra: [[0, 0]], seeds: [[0]]}]}
   softmax_difficult:
-    {dimension: 4, width: 4, context_length: 16, evaluation_contexts: 256,
+    {training: toy, dimension: 4, width: 4, context_length: 16, evaluation_contexts: 256,
      grid: [{depths: [1, 2], spectra: [[0, 0]], target_sizes: [2], seeds: [[0, 1]]}]}
 theory:
   polynomial_depths: [1, 2]
@@ -149,8 +148,8 @@ def test_settings_that_decide_no_number_run_nothing_again(checkout):
 
 
 def test_settings_of_training_train_again(checkout):
-    plan = checkout.plan("{training: {softmax: {learning_rate: 0.02}}}")
-    assert plan["train"] == 3
+    plan = checkout.plan("{training: {toy: {learning_rate: 0.02}}}")
+    assert plan["train"] == 6
     assert "control" not in plan
 
 

@@ -71,9 +71,8 @@ def train_run(
     spec = model_spec(experiment, recipe, run)
     model = build_model(spec, run.seeds, dtype).to(place)
     objective = Objective(family, run.b, dtype, place)
-    optimiser = torch.optim.Adam(
-        [{"params": [p], "factor": factor} for p, factor in model.weights.rates()], betas=_BETAS, eps=1e-12
-    )
+    groups = [{"params": [p], "factor": factor} for p, factor in model.weights.rates()]
+    optimiser = torch.optim.Adam(groups, betas=_BETAS, eps=1e-12, fused=True)
     identity = json.dumps([experiment.model_dump(exclude={"grid", "fit"}), recipe.model_dump(), run.id])
     saved, reason = checkpoints.load(checkpoint, identity, place)
     state = saved or {"step": 0, "seconds": 0.0, "losses": torch.zeros(len(run.seeds), recipe.max_steps), "ends": []}
@@ -94,7 +93,7 @@ def train_run(
                 group["lr"] = recipe.learning_rate * group["factor"] * annealing(step - start, stop - start, recipe)
             contexts = _draw("data", family, recipe.batch_size, run.seeds, step, dtype, place)
             teacher = objective.teacher(run.seeds, step, recipe) if recipe.teacher == "sampled" else None
-            losses[:, step] = _accumulate_gradients(model, contexts, objective, teacher)
+            losses[:, step] = accumulate_gradients(model, contexts, objective, teacher)
             optimiser.step()
             if pace.due():
                 pace.report(step + 1, losses)
@@ -197,7 +196,7 @@ def _draw(
     return sample_contexts(family, count, [generator(purpose, seed, step, device) for seed in seeds], dtype=dtype)
 
 
-def _accumulate_gradients(model: Model, contexts: Contexts, objective: Objective, teacher: Tensor | None) -> Tensor:
+def accumulate_gradients(model: Model, contexts: Contexts, objective: Objective, teacher: Tensor | None) -> Tensor:
     """Put the gradient of the batch's mean loss into the parameters; return the loss of each replica."""
     model.zero_grad(set_to_none=True)
     total, done = torch.zeros(contexts.query.shape[0], device=contexts.query.device), 0

@@ -81,6 +81,6 @@ class _Mixture(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         probes, keys, gains, attention = ctx.saved_tensors
         mean = torch.bmm(attention, grad[..., None])
-        logits = torch.sub(grad[:, None], mean).mul_(attention).mul_(gains[..., None])
-        by_keys = torch.bmm(logits.mT, probes) if ctx.needs_input_grad[1] else None
-        return torch.bmm(logits, keys), by_keys, mean[..., 0]
+        logits = torch.sub(grad[:, None], mean).mul_(attention)  # up to the gain of the layer
+        by_keys = torch.bmm(logits.mT, probes * gains[..., None]) if ctx.needs_input_grad[1] else None
+        return torch.bmm(logits, keys) * gains[..., None], by_keys, mean[..., 0]
