@@ -71,7 +71,7 @@ def test_table_1(softmax, linear):
     assert first["ratio"] == pytest.approx(first["linear"] / 2.007)
     assert first["matched_ratio"] == pytest.approx(6.07 / 2.007)
     assert first["matched_ratio_se"] == pytest.approx(6.07 / 2.007 * math.hypot(0.002 / 6.07, 0.001))
-    assert first["note"] == ""
+    assert first["softmax_note"] == first["linear_note"] == first["matched_note"] == ""
 
 
 def test_table_1_says_what_is_missing(softmax, linear):
@@ -82,9 +82,8 @@ def test_table_1_says_what_is_missing(softmax, linear):
     first = row(table_1(cube, fits, some, make_floors({(1, 0, 2): 1.0})), 0, 0)
     for name in ("softmax", "softmax_se", "linear", "ratio", "matched", "softmax_difference_percent"):
         assert math.isnan(first[name])
-    assert first["note"] == (
-        "softmax: not determined: flat loss; linear: not run; theory at the softmax size: not computed"
-    )
+    assert first["softmax_note"] == "not determined: flat loss"
+    assert (first["linear_note"], first["matched_note"]) == ("not run", "not computed")
 
 
 def test_unconverged_runs_are_counted(softmax, linear):
@@ -132,7 +131,7 @@ def test_table_3(linear):
     assert (first["theory_published"], first["theory_published_se"]) == (59.3714, 0.0213)
     last = row(frame, 1.25, 0, 16)
     assert math.isnan(last["theory"]) and math.isnan(last["difference_percent"])
-    assert last["note"] == "theory: not computed"
+    assert (last["theory_note"], last["plateau_note"]) == ("not computed", "")
 
 
 def test_table_4(softmax):
@@ -169,6 +168,8 @@ def test_comparison_lists_every_published_measurement(softmax, linear):
     theory = frame[(frame["quantity"] == "theoretical floor") & (frame["a"] == 0)].iloc[0]
     assert (theory["ours"], theory["paper"], theory["paper_se"]) == (59.3, 59.3714, 0.0213)
     assert theory["sigmas"] == pytest.approx((59.3 - 59.3714) / math.hypot(0.002, 0.0213))
+    plateaus = frame[(frame["place"] == "Table 3") & (frame["quantity"] == "linear plateau")]
+    assert theory["note"] == "" and (plateaus["note"] == "").all()
     assert theory["relative_percent"] == pytest.approx(100 * (59.3 / 59.3714 - 1))
 
 
@@ -196,3 +197,11 @@ def test_written_tables_agree(softmax, tmp_path):
     assert r"not determined: 45% \| noise_x" in md and "see note" in md
     assert r"not determined: 45\% | noise\_x" in tex
     assert tex.count("\\\\\n") == 8 and tex.count("rule") == 3 and "nan" not in md + tex
+
+
+def test_notes_of_a_row_share_a_cell(softmax, linear, tmp_path):
+    fits = make_fits(softmax_laws(), DEPTHS, undetermined={(0, 0, 2): "flat loss"})
+    paths = [tmp_path / f"t.{suffix}" for suffix in ("csv", "md", "tex")]
+    write_table(table_1(softmax[0], fits, linear, make_floors({(1, 0, 2): 1.0})), *paths)
+    note = paths[1].read_text(encoding="utf-8").splitlines()[2].split("|")[-2].strip()
+    assert note == ("softmax $L_0$: not determined: flat loss; linear floor at the softmax model's size: not computed")

@@ -10,14 +10,13 @@ from typing import Any
 import pandas as pd
 from tabulate import tabulate
 
-from inverse_depth.curves import plus_minus
+from inverse_depth.curves import join_notes, plus_minus
 from inverse_depth.storage import write_frame, write_text
 
 HEADINGS = {
     "a": "$a$",
     "b": "$b$",
     "k": "top $k$",
-    "note": "note",
     "softmax": "softmax $L_0$",
     "linear": "linear plateau",
     "ratio": "linear / softmax",
@@ -61,21 +60,31 @@ def write_table(frame: pd.DataFrame, csv: Path, md: Path, tex: Path) -> None:
 
 
 def _cells(frame: pd.DataFrame, sign: str) -> pd.DataFrame:
-    """Turn the frame into text, each value joined with its standard error."""
-    shown = [name for name in frame.columns if not name.endswith("_se")]
+    """Turn the frame into text: a value and its standard error in one cell, all notes of a row in the last."""
+    notes = [name for name in frame.columns if name.endswith("note")]
     columns: dict[str, Sequence[str]] = {}
-    for name in shown:
-        errors = frame.get(f"{name}_se", pd.Series(math.nan, index=frame.index))
-        cells = [_cell(name, value, error, sign) for value, error in zip(frame[name], errors, strict=True)]
-        columns[_heading(name)] = cells
+    for name in frame.columns:
+        if not name.endswith(("_se", "note")):
+            errors = frame.get(f"{name}_se", pd.Series(math.nan, index=frame.index))
+            cells = [_cell(name, value, error, sign) for value, error in zip(frame[name], errors, strict=True)]
+            columns[_heading(name)] = cells
+    columns["note"] = [
+        join_notes([f"{_subject(name)}{line[name]}" if line[name] else "" for name in notes])
+        for line in frame.to_dict("records")
+    ]
     return pd.DataFrame(columns)
+
+
+def _subject(note: str) -> str:
+    """What a note is about: nothing for the note of a whole row."""
+    return "" if note == "note" else f"{_heading(note.removesuffix('_note'))}: "
 
 
 def _cell(name: str, value: Any, error: float, sign: str) -> str:
     if isinstance(value, str):
         return value
     if math.isnan(value):
-        return "see note"
+        return "none" if name in ("sigmas", "exponent_low", "exponent_high") else "see note"
     if name.endswith(("_published", "paper")) and not math.isfinite(error):
         return f"{value:.10g}"  # as it was printed
     if name.endswith(("_difference", "_percent")):

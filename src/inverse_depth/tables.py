@@ -1,8 +1,8 @@
 """One function per table: our values beside the published ones (Peng et al., arXiv:2610.11063) and their difference.
 
 A value ``x`` has its standard error in the column ``x_se`` and the published one in ``x_published``. A value that was
-not measured or is not determined is NaN, and the column ``note`` says why; it also says how many of the runs behind a
-value did not converge.
+not measured or is not determined is NaN, and the column ``x_note`` (``note``, where all values of a row share it) says
+why; it also says how many of the runs behind a value did not converge.
 """
 
 from __future__ import annotations
@@ -77,13 +77,9 @@ def table_1(softmax: xr.Dataset, fits: pd.DataFrame, linear: xr.Dataset, matched
             "matched": theory,
             "matched_se": theory_se,
             **_ratio("matched_ratio", theory, theory_se, floor, floor_se),
-            "note": join_notes(
-                [
-                    _prefix("softmax", _fit_note(softmax, fit, (a, b), k)),
-                    _prefix("linear", level.note),
-                    "" if math.isfinite(theory) else "theory at the softmax size: not computed",
-                ]
-            ),
+            "softmax_note": _fit_note(softmax, fit, (a, b), k),
+            "linear_note": level.note,
+            "matched_note": "" if math.isfinite(theory) else "not computed",
         }
 
     return _frame(paper, row).drop(columns="k")
@@ -155,9 +151,8 @@ def table_3(cube: xr.Dataset, floors: xr.Dataset) -> pd.DataFrame:
             "plateau_published": _paper(paper, "plateau", a, b, k)[0],
             "difference_percent": 100 * (level.value - theory) / level.value,
             "difference_percent_published": _paper(paper, "difference_percent", a, b, k)[0],
-            "note": join_notes(
-                ["" if math.isfinite(theory) else "theory: not computed", _prefix("measured", level.note)]
-            ),
+            "theory_note": "" if math.isfinite(theory) else "not computed",
+            "plateau_note": level.note,
         }
 
     return _frame(paper, row)
@@ -268,7 +263,7 @@ def comparison(
                         **{"ours": ours, "ours_se": ours_se, "paper": paper, "paper_se": paper_se},
                         "relative_percent": 100 * (ours - paper) / paper,
                         "sigmas": (ours - paper) / error if error > 0 else math.nan,
-                        "note": line["note"],
+                        "note": line.get(f"{quantity}_note", line.get("note")),
                     }
                 )
     return pd.DataFrame(rows)
@@ -342,7 +337,3 @@ def _theory(floors: xr.Dataset, spectrum: Spectrum, k: int) -> tuple[float, floa
     except KeyError:
         return math.nan, math.nan
     return float(found["floor"]), float(found["floor_se"])
-
-
-def _prefix(who: str, note: str) -> str:
-    return f"{who}: {note}" if note else ""

@@ -124,9 +124,10 @@ def draw_curve(ax: Axes, points: Curve, look: Look, label: str, join: bool = Tru
 
 
 def draw_missing(ax: Axes, names: Sequence[str], what: str = "not run") -> None:
-    """Name in the legend what has no points, three names to a line; nothing if there are no names."""
+    """Name in the legend what has no points, two or three names to a line; nothing if there are no names."""
     if names:
-        lines = [", ".join(names[i : i + 3]) for i in range(0, len(names), 3)]
+        count = 2 if max(map(len, names)) > 16 else 3
+        lines = [", ".join(names[i : i + count]) for i in range(0, len(names), count)]
         ax.plot([], [], " ", label=f"{what}: " + ",\n".join(lines))
 
 
