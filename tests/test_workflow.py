@@ -102,7 +102,7 @@ def artifacts(*inputs):
 
 def test_everything_is_made(checkout):
     results = checkout.root / "results/toy"
-    study = load_study(ROOT / "config/paper.yaml", checkout.root / "config/toy.yaml")
+    study = load_study(checkout.root / "config/paper.yaml", checkout.root / "config/toy.yaml")
     assert yaml.safe_load((results / "config.yaml").read_text()) == study.model_dump(mode="json")
     for artifact in ARTIFACTS.values():
         for suffix in {"figure": ("pdf", "png"), "table": ("csv", "md", "tex")}[artifact.kind]:
