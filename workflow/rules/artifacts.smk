@@ -21,7 +21,7 @@ for _artifact in ARTIFACTS.values():
         params:
             artifact=_artifact.name,
             caption=_artifact.caption,
-            code=code_hash(_artifact.function.partition(":")[0]),
+            code=[code_hash(module) for module in artifact_modules(_artifact)],
         message:
             f"Draw {_artifact.title}"
         script:

@@ -76,6 +76,11 @@ def artifact_files(artifact):
     return [f"<results>/{artifact.kind}s/{artifact.name}.{suffix}" for suffix in SUFFIXES[artifact.kind]]
 
 
+def artifact_modules(artifact):
+    """The modules that decide what an artifact's files hold: its function's, and for a table the one that writes it."""
+    return [artifact.function.partition(":")[0], *(["inverse_depth.markup"] if artifact.kind == "table" else [])]
+
+
 def one_of(names):
     return "|".join(sorted({re.escape(name) for name in names}))
 
