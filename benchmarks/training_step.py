@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/training_step.py
 
-The literal step is the paper's formulation: rotated tokens and a sampled teacher, attention over all (P + 1)^2 pairs, an
-N-dimensional label stream, and the paper's weight matrices. Both steps use Adam and the same threads, and alternate, so
-that a busy machine slows both alike.
+The literal step is the paper's formulation: rotated tokens and a sampled teacher, attention over all (P + 1)^2 pairs,
+an N-dimensional label stream, and the paper's weight matrices. Both steps use Adam and the same threads, and alternate,
+so that a busy machine slows both alike.
 """
 
 from __future__ import annotations

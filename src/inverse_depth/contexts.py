@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from inverse_depth.config import Experiment
+from inverse_depth.config import Experiment, short
 from inverse_depth.spectra import power_law_spectrum
 
 
@@ -47,7 +47,7 @@ class Family:
     def id(self) -> str:
         """A short name, unique among families; looked up, never parsed."""
         length = "inf" if self.context_length is None else self.context_length
-        return f"{self.task}_d{self.dimension}_P{length}_k{self.target_size}_a{self.a:g}"
+        return f"{self.task}_d{self.dimension}_P{length}_k{self.target_size}_a{short(self.a)}"
 
     @property
     def numbers(self) -> int:

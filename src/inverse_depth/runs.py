@@ -19,6 +19,12 @@ from inverse_depth.provenance import attributes
 _HISTORY_POINTS = 256
 
 
+def settings(experiment: Experiment, recipe: Training, run: Run) -> dict[str, Any]:
+    """All that the outcome of a run depends on beside the code, as plain values."""
+    model = experiment.model_dump(mode="json", exclude={"training", "evaluation_contexts", "fit", "grid"})
+    return {"experiment": model, "training": recipe.model_dump(mode="json"), "run": dataclasses.asdict(run)}
+
+
 def run_dataset(
     experiment: Experiment,
     recipe: Training,
@@ -58,7 +64,7 @@ def run_dataset(
         ),
         "converged": (
             "seed",
-            converged.numpy().astype(np.int8),
+            np.broadcast_to(converged.numpy().astype(np.int8), len(run.seeds)).copy(),
             {"long_name": "whether the last round met the tolerance", "units": "1"},
         ),
         "steps": ("seed", np.full(len(run.seeds), steps[-1]), {"long_name": "steps of training", "units": "1"}),
@@ -66,8 +72,8 @@ def run_dataset(
     for name, first in ends[0]["weights"].items():
         axes = [f"{name}_{i}" for i in range(first.dim() - 1)]
         values = torch.stack([end["weights"][name] for end in ends], 1).numpy()
-        described = {"long_name": f"trained {name} at the end of a round", "units": "1"}
-        data[f"weights_{name}"] = (("seed", "step", *axes), values, described)
+        meaning = {"long_name": f"trained {name} at the end of a round", "units": "1"}
+        data[f"weights_{name}"] = (("seed", "step", *axes), values, meaning)
     edges = np.unique(np.geomspace(1, steps[-1], _HISTORY_POINTS).astype(int))
     windows = [losses[:, lo:hi].double().mean(1) * power for lo, hi in itertools.pairwise([0, *edges])]
     data["training_loss"] = (
@@ -76,13 +82,8 @@ def run_dataset(
         {"long_name": "mean loss of the training batches since the previous entry", "units": "1"},
     )
     coordinates = {"seed": list(run.seeds), "step": steps, "history": edges}
-    settings = {
-        "experiment": experiment.model_dump(mode="json", exclude={"grid", "fit"}),
-        "training": recipe.model_dump(mode="json"),
-        "run": dataclasses.asdict(run),
-        "model": dataclasses.asdict(spec),
-    }
-    return xr.Dataset(data, coordinates, attributes(f"Training run {run.id} of {run.experiment}", settings))
+    described = settings(experiment, recipe, run) | {"model": dataclasses.asdict(spec)}
+    return xr.Dataset(data, coordinates, attributes(f"Training run {run.id} of {run.experiment}", described))
 
 
 def load_model(dataset: xr.Dataset, step: int, device: torch.device) -> Model:

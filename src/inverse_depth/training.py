@@ -26,7 +26,8 @@ from inverse_depth.config import Experiment, Run, Training
 from inverse_depth.contexts import Contexts, Family, family_of, generator, sample_contexts
 from inverse_depth.models import Model, ModelSpec, build_model
 from inverse_depth.progress import Pace, TrainingError, numbers, require_finite
-from inverse_depth.runs import run_dataset
+from inverse_depth.provenance import code_hash
+from inverse_depth.runs import run_dataset, settings
 from inverse_depth.spectra import power_law_spectrum
 
 _BETAS = (0.9, 0.99)
@@ -73,7 +74,7 @@ def train_run(
     objective = Objective(family, run.b, dtype, place)
     groups = [{"params": [p], "factor": factor} for p, factor in model.weights.rates()]
     optimiser = torch.optim.Adam(groups, betas=_BETAS, eps=1e-12, fused=True)
-    identity = json.dumps([experiment.model_dump(exclude={"grid", "fit"}), recipe.model_dump(), run.id])
+    identity = json.dumps([settings(experiment, recipe, run), code_hash("inverse_depth.training")])
     saved, reason = checkpoints.load(checkpoint, identity, place)
     state = saved or {"step": 0, "seconds": 0.0, "losses": torch.zeros(len(run.seeds), recipe.max_steps), "ends": []}
     if saved:
@@ -88,6 +89,8 @@ def train_run(
         checkpoints.save(checkpoint, identity, state | {"optimiser": optimiser.state_dict()})
 
     for start, stop in rounds(recipe)[len(state["ends"]) :]:
+        if _converged(state["ends"], recipe.tolerance).all():
+            break
         for step in range(max(start, state["step"]), stop):
             for group in optimiser.param_groups:
                 group["lr"] = recipe.learning_rate * group["factor"] * annealing(step - start, stop - start, recipe)
@@ -103,11 +106,9 @@ def train_run(
         weights = {name: p.detach().cpu().clone() for name, p in model.weights.named_parameters()}
         state["ends"].append({"step": stop, "loss": validation, "weights": weights})
         save(stop)
-        converged = _converged(state["ends"], recipe.tolerance)
-        verdict = "converged" if converged.all() else "not yet converged"
+        verdict = "converged" if _converged(state["ends"], recipe.tolerance).all() else "not yet converged"
         log(f"{pace.name}: round ends at step {stop}, relative validation loss {numbers(validation)}, {verdict}")
-        if converged.all():
-            break
+    converged = _converged(state["ends"], recipe.tolerance)
     result = run_dataset(experiment, recipe, run, spec, state["ends"], converged, losses.cpu(), objective.power)
     return result.assign_attrs(device=device_name(place), seconds=time.monotonic() - begun)
 
@@ -224,7 +225,8 @@ def _validation_loss(
 
 
 def _converged(ends: list[dict[str, Any]], tolerance: float) -> Tensor:
-    last = ends[-1]["loss"]
-    if len(ends) == 1:
-        return torch.zeros_like(last, dtype=torch.bool)
-    return ends[-2]["loss"] - last < tolerance * ends[-2]["loss"]
+    """Whether the last round gained less than the tolerance, for each seed; never before there are two to compare."""
+    if len(ends) < 2:
+        return torch.zeros(1, dtype=torch.bool)
+    before, last = ends[-2]["loss"], ends[-1]["loss"]
+    return before - last < tolerance * before
