@@ -131,7 +131,8 @@ def control_dataset(family: Family, contexts: int, *, device: str = "auto") -> x
         ``temperature``, ``gain`` and ``moment`` (block, mode): E[(o_k^T v)^2] of its residual v by block.
     """
     place = choose_device(device)
-    pilot = next(iter(_blocks("control pilot", family, 4096, place)))[1]
+    # the predictor is isotropic, so it need not know the rotation
+    pilot = next(iter(_blocks("control pilot", family, 4096, place, rotate=False)))[1]
 
     def best_gain(temperature: float) -> tuple[float, float]:
         values = _predictor(temperature, 1.0)(pilot) + pilot.target
@@ -141,7 +142,7 @@ def control_dataset(family: Family, contexts: int, *, device: str = "auto") -> x
     temperature = float(minimize_scalar(lambda t: best_gain(t)[1], bounds=(0.01, 10), method="bounded").x)
     gain = best_gain(temperature)[0]
     predictor, moment = _predictor(temperature, gain), np.zeros((BLOCKS, family.dimension))
-    for block, drawn in _blocks("control", family, contexts // BLOCKS, place):
+    for block, drawn in _blocks("control", family, contexts // BLOCKS, place, rotate=False):
         moment[block] = _moments(predictor(drawn), family).mean((0, 1))
     return xr.Dataset(
         {
@@ -253,10 +254,12 @@ def _with_differences(result: xr.Dataset) -> xr.Dataset:
     return result.drop_vars("loss_raw")
 
 
-def _blocks(purpose: str, family: Family, count: int, device: torch.device) -> Iterator[tuple[int, Contexts]]:
+def _blocks(
+    purpose: str, family: Family, count: int, device: torch.device, *, rotate: bool = True
+) -> Iterator[tuple[int, Contexts]]:
     """The common contexts in BLOCKS blocks of ``count``, with a replica axis of length one."""
     for block in range(BLOCKS):
-        yield block, sample_contexts(family, count, [generator(purpose, 0, block, device)])
+        yield block, sample_contexts(family, count, [generator(purpose, 0, block, device)], rotate=rotate)
 
 
 def _replicate(contexts: Contexts, replicas: int) -> Contexts:
