@@ -393,3 +393,11 @@ def test_fits_do_not_need_torch():
 
     code = "import sys; sys.modules['torch'] = None; import inverse_depth.fits, inverse_depth.theory.polynomials"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_steep_law_over_deep_models_needs_no_loss_at_depth_one():
+    """The amplitude is an extrapolation to L = 1: its error does not undo an exponent that the depths determine."""
+    depth = np.array([8, 16, 32, 64])
+    noise = np.array([0.1, -0.15, 0.05, 0.05])
+    fit = fit_power_law(depth, 3 * depth**-2.3 * np.exp(noise), floor=0)
+    assert fit.determined and abs(fit.exponent - 2.3) < 3 * fit.exponent_se

@@ -143,7 +143,8 @@ def fit_power_law(depth: ArrayLike, loss: ArrayLike, *, floor: float | None = No
         reason = bend
     elif not quantile * errors[2] < exponent:
         reason = f"the exponent is not determined: {exponent:.2g} ± {errors[2]:.2g} from {count} depths"
-    elif not quantile * amplitude_error < 1:
+    elif floor is None and not quantile * amplitude_error < 1:
+        # (with the floor given, all of the loss above it depends on depth, and its fall is the exponent's)
         reason = "the depth-dependent part is not distinguishable from noise"
     elif not quantile * errors[0] < losses.min():
         reason = "the floor could be anything below the smallest loss"
