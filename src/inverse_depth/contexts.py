@@ -171,7 +171,10 @@ def sample_contexts(
     d, length = family.dimension, family.context_length
 
     def normal(*shape: int) -> Tensor:
-        return torch.stack([torch.randn(shape, generator=g, device=g.device, dtype=dtype) for g in generators])
+        drawn = torch.empty(len(generators), *shape, device=generators[0].device, dtype=dtype)
+        for replica, random in zip(drawn, generators, strict=True):
+            torch.randn(shape, generator=random, out=replica)
+        return drawn
 
     eigenvalues = torch.tensor(power_law_spectrum(d, family.a), dtype=dtype, device=generators[0].device)
     rotation = None if family.isotropic or not rotate else haar_rotation(normal(count, d, d))

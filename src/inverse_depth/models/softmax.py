@@ -31,11 +31,10 @@ class SoftmaxAttention(nn.Module):
     def residual(self, contexts: Contexts) -> Tensor:
         """Return v = sum_i (sum_l g_l p_l,i / L) x_i - t in the eigenbasis, shape (R, C, d); the error is beta^T v."""
         probes, keys = self._probes_and_keys(contexts)
-        depth = self.weights.depth
-        gains = (self.weights.gains() / depth).expand(-1, depth)
-        replicas, count = probes.shape[:2]
+        replicas, count, depth = probes.shape[:3]
+        gains = (self.weights.gains() / depth)[:, None].expand(replicas, count, depth)
         keys = keys.expand(replicas, -1, -1, -1)  # contexts may be shared by all replicas
-        mixture = _Mixture.apply(probes.flatten(0, 1), keys.flatten(0, 1), gains.repeat_interleave(count, 0))
+        mixture = _Mixture.apply(*(x.flatten(0, 1) for x in (probes, keys, gains)))
         tokens = contexts.tokens
         assert tokens is not None
         values = mixture.unflatten(0, (replicas, count))[:, :, None] @ tokens
