@@ -262,10 +262,3 @@ def test_settings_hold_what_a_result_depends_on_and_nothing_else():
         same_cube = other.experiment_settings("first") == study.experiment_settings("first")
         assert same_cube == (key in {f"{EXPERIMENT}.fit", "device", "study"}), key
     assert study.evaluation_settings(run)["evaluation_contexts"] == 256
-
-
-def test_refuses_a_variant_that_linear_attention_does_not_have():
-    study = changed(f"{EXPERIMENT}.attention", "linear")
-    study["experiments"]["first"]["variant"] = "decoupled_values"
-    with pytest.raises(ConfigError, match=r"experiments\.first: variant is 'decoupled_values': .* must be 'controlled'"):
-        parse_study(study)

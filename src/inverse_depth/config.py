@@ -99,8 +99,6 @@ class Experiment(_Section):
             raise ValueError(f"width is {self.width}: it must be at least dimension ({self.dimension})")
         if (self.attention, self.variant) == ("linear", "decoupled_values"):
             raise ValueError("variant is 'decoupled_values': linear attention allows 'controlled' only")
-        if self.attention == "linear" and self.variant != "controlled":
-            raise ValueError(f"variant is {self.variant!r}: with linear attention it must be 'controlled'")
         infinite = self.context_length == "infinite"
         if infinite and (self.attention, self.task) != ("linear", "easy"):
             raise ValueError("context_length 'infinite' is defined for linear attention on the easy task only")
