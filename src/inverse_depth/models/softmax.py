@@ -32,7 +32,7 @@ class SoftmaxAttention(nn.Module):
         """Return v = sum_i (sum_l g_l p_l,i / L) x_i - t in the eigenbasis, shape (R, C, d); the error is beta^T v."""
         probes, keys = self._probes_and_keys(contexts)
         replicas, count, depth = probes.shape[:3]
-        gains = (self.weights.gains() / depth)[:, None].expand(replicas, count, depth)
+        gains = (self.weights.gains() / depth)[:, None].expand(replicas, count, depth).contiguous()
         keys = keys.expand(replicas, -1, -1, -1)  # contexts may be shared by all replicas
         mixture = _Mixture.apply(*(x.flatten(0, 1) for x in (probes, keys, gains)))
         tokens = contexts.tokens
