@@ -1,6 +1,7 @@
 """The exact reductions against the literal models: output and gradients in double precision over random sizes."""
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
@@ -115,9 +116,9 @@ def test_layers_are_the_terms_of_the_output(variant):
 
 
 def test_contexts_may_be_shared_by_the_replicas():
-    for attention, length in (("softmax", 9), ("linear", 9)):
-        model = build_model(ModelSpec(attention, "controlled", "merged", 3, 4, 4), SEEDS, torch.float64)
-        family = Family("difficult", 4, length, 2, 1.0)
+    for attention, kind in itertools.product(("softmax", "linear"), ("merged", "factored")):
+        model = build_model(ModelSpec(attention, "controlled", kind, 3, 4, 4), SEEDS, torch.float64)
+        family = Family("difficult", 4, 9, 2, 1.0)
         shared = sample_contexts(family, 5, [generator("validation", 0, 0)], dtype=torch.float64)
         twice = [generator("validation", 0, 0) for _ in SEEDS]
         assert close(model.residual(shared), model.residual(sample_contexts(family, 5, twice, dtype=torch.float64)))

@@ -89,6 +89,7 @@ def _elementary_products(matrices: Tensor, covariance: Tensor, query: Tensor) ->
     columns = query[..., None]
     for matrix in reversed(matrices.unbind(1)):
         raised = -(covariance @ (matrix[:, None] @ columns)) / depth
-        zero = torch.zeros_like(query)[..., None]
+        columns = columns.expand(raised.shape[0], -1, -1, -1)  # contexts may be shared by all replicas
+        zero = torch.zeros_like(raised[..., :1])
         columns = torch.cat([columns, zero], dim=-1) + torch.cat([zero, raised], dim=-1)
     return columns[..., 1:]
