@@ -122,6 +122,7 @@ class Objective:
 
     def __init__(self, family: Family, b: float, dtype: torch.dtype, device: torch.device):
         omega = power_law_spectrum(family.dimension, b)
+        self.isotropic = family.isotropic
         self.power = float((power_law_spectrum(family.dimension, family.a) * omega).sum())
         weights = np.full_like(omega, omega.mean()) if family.isotropic else omega
         self.weights = torch.tensor(weights / self.power, dtype=dtype, device=device)
@@ -129,9 +130,16 @@ class Objective:
 
     def teacher(self, seeds: tuple[int, ...], step: int, recipe: Training) -> Tensor:
         """Teachers beta ~ N(0, Omega) in the eigenbasis, over sqrt(power), shape (R, C, d)."""
-        shape, d = (recipe.batch_size, len(self.deviation)), self.deviation
+        shape, d = (2, recipe.batch_size, len(self.deviation)), self.deviation
         draws = [generator("teacher", seed, step, d.device) for seed in seeds]
-        return d * torch.stack([torch.randn(*shape, generator=g, device=d.device, dtype=d.dtype) for g in draws])
+        normal = torch.stack([torch.randn(*shape, generator=g, device=d.device, dtype=d.dtype) for g in draws])
+        teacher = d * normal[:, 0]
+        if not self.isotropic:
+            return teacher
+        # no rotation was drawn: a Haar-rotated teacher keeps its length and points anywhere
+        return torch.linalg.vector_norm(teacher, dim=-1, keepdim=True) * torch.nn.functional.normalize(
+            normal[:, 1], dim=-1
+        )
 
     def __call__(self, residual: Tensor, teacher: Tensor | None) -> Tensor:
         """The loss of each context, shape (R, C), from its residual v, shape (R, C, d)."""
@@ -225,8 +233,8 @@ def _validation_loss(
 
 
 def _converged(ends: list[dict[str, Any]], tolerance: float) -> Tensor:
-    """Whether the last round gained less than the tolerance, for each seed; never before there are two to compare."""
+    """Whether the last round changed the loss by less than the tolerance, for each seed; never from one round alone."""
     if len(ends) < 2:
         return torch.zeros(1, dtype=torch.bool)
     before, last = ends[-2]["loss"], ends[-1]["loss"]
-    return before - last < tolerance * before
+    return (before - last).abs() < tolerance * before
