@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 TOY = """
 study: toy
 device: cpu
-control_contexts: 4096
+control_ratio: 4
 training:
   toy: {parameters: merged, batch_size: 8, learning_rate: 0.01, warmup: 1, first_round: 2, max_steps: 6, tolerance: 0.5}
 experiments:
