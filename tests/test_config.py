@@ -266,7 +266,8 @@ def test_measurements_are_of_models_that_are_trained():
         ({"depths": [1, 4]}, "does not train"),
         ({"spectrum": [0, 1]}, "does not train"),
         ({"target_size": 3}, "does not train"),
-        ({"depths": [1]}, "depths"),
+        ({"depths": [1]}, "measurements.selection.depths: found [1]"),
+        ({"depth": 1}, "measurements.selection.depth: unknown key; did you mean 'depths'?"),
     ]:
         study["measurements"] = {"selection": section | change}
         with pytest.raises(ConfigError, match=re.escape(words)):
