@@ -1,8 +1,8 @@
 """One small context of each task, for the figures that draw what the tasks and their predictable part are.
 
-In d = 2 dimensions a context can be drawn as it is. With flat spectra the mean of the target over contexts with the same
-query, t_bar = E[t | x_test], has the direction of the query and does not depend on its length, since tokens are selected
-by their cosine with it: contexts turned so that their queries agree all sample it. App. A.3 approximates it by
+In d = 2 dimensions a context can be drawn as it is. With flat spectra the mean of the target over contexts with the
+same query, t_bar = E[t | x_test], has the direction of the query and does not depend on its length, since tokens are
+selected by their cosine with it: contexts turned so that their queries agree all sample it. App. A.3 approximates it by
 c Sigma x_test, c = gamma_{P,k} / sqrt(tr Sigma^2), for many dimensions.
 """
 
