@@ -20,7 +20,7 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from inverse_depth.figures.panels import legend_above, new_figure, styled
+from inverse_depth.figures.panels import head_legend, legend_above, new_figure, styled
 
 Vector = NDArray[np.float64]
 
@@ -66,7 +66,8 @@ def figure_2(contexts: xr.Dataset) -> Figure:
         ax.plot(*tokens[chosen].T, "o", color="black", markersize=10, markerfacecolor="none", label=" selected token")
         ax.plot([], [], "o", color="0.3", markerfacecolor="0.7", markersize=6, label="token, coloured by label")
         _frame(ax, np.vstack([tokens, query, ORIGIN]), ("Input component 1", "Input component 2"))
-        _head_legend(ax, _task_in_words(context, chosen))
+        legend_above(ax)
+        head_legend(ax, _task_in_words(context, chosen))
     figure.colorbar(colors, ax=axes, label="Label $y_i$", shrink=0.75, aspect=28)
     figure.draw_without_rendering()
     for ax, task in zip(axes, ("easy", "difficult"), strict=True):
@@ -140,7 +141,8 @@ def figure_8(contexts: xr.Dataset) -> Figure:
     residual = float(context["residual_power"])
     predictable = float(context["target_power"]) - residual
     legend_above(one)
-    _head_legend(
+    legend_above(many)
+    head_legend(
         many,
         "The same query in other contexts:\n"
         rf"$|\bar t|^2 = {_number(predictable)}$, $E|t - \bar t|^2 = {_number(residual)}$",
@@ -156,14 +158,6 @@ def figure_8(contexts: xr.Dataset) -> Figure:
     _write_names(one, names + own, np.vstack([*arrows, ray, approximate]))
     _write_names(many, names, np.vstack([*arrows[:3], ray]))
     return figure
-
-
-def _head_legend(ax: Axes, heading: str) -> None:
-    """Put the legend above the panel, under a heading."""
-    legend_above(ax)
-    legend: Any = ax.get_legend()
-    legend.set_title(heading)
-    legend.set_alignment("left")
 
 
 def _arrow(ax: Axes, start: Vector, end: Vector, color: str, line: Any, label: str, width: float = 1.1) -> None:
