@@ -51,7 +51,7 @@ def figure_2(contexts: xr.Dataset) -> Figure:
         largest cosine with the query. Tokens are coloured by label; rings mark the selected ones, whose labels are
         named.
     """
-    figure, axes = new_figure(1, 2, panel_height=3.5)
+    figure, axes = new_figure(1, 2, panel_height=3.7)
     span = float(abs(contexts["labels"]).max())
     colors = ScalarMappable(Normalize(-span, span), COLORMAP)
     for ax, task in zip(axes, ("easy", "difficult"), strict=True):

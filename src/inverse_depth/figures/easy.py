@@ -25,6 +25,7 @@ from inverse_depth.figures.panels import (
     say_no_data,
     styled,
 )
+from inverse_depth.modes import relative_to_zero_prediction
 
 VARYING_B: tuple[Spectrum, ...] = ((2, 0.5), (2, 1), (2, 1.5), (2, 2))
 VARYING_A: tuple[Spectrum, ...] = ((0.5, 2), (1, 2), (1.5, 2), (2, 2))
@@ -60,12 +61,8 @@ def figure_3(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
     shown = [mode for mode in MODES if mode in cube["mode"]]
     mode_look = looks(shown)
     for mode in shown:
-        points = curve(cube, "mode_loss", MODES_OF, 1, mode=mode)
-        if len(points):
-            scale = float(cube["eigenvalue"].sel(a=MODES_OF[0], mode=mode)) * float(
-                cube["teacher_eigenvalue"].sel(b=MODES_OF[1], mode=mode)
-            )
-            share = points / scale
+        share = relative_to_zero_prediction(cube, MODES_OF, mode)
+        if len(share):
             raised = Curve(share.depth, share.value.clip(min=THRESHOLD), share.error, share.converged)
             draw_curve(modes, raised, mode_look[mode], f"$k = {mode}$")
     if modes.get_lines():
