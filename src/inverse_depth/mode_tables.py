@@ -1,4 +1,4 @@
-"""The table of mode-wise learning: do strong modes come first, or all in parallel?"""
+"""The table of mode-wise learning: whether strong modes come first, or all in parallel."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ TARGET_SIZE = 2
 MODES = (1, 2, 4, 8, 16, 32)
 LEVELS = (0.5, 0.1)
 """Shares of a mode's loss still to be learned whose depths are tabulated."""
+
+NO_MODE = "no such mode"
 
 
 def modes(linear: xr.Dataset, softmax: xr.Dataset, fits: pd.DataFrame) -> pd.DataFrame:
@@ -42,7 +44,7 @@ def modes(linear: xr.Dataset, softmax: xr.Dataset, fits: pd.DataFrame) -> pd.Dat
     """
     curves = {
         "linear_easy": {mode: _easy(linear, mode) for mode in MODES},
-        "softmax_difficult": {mode: relative_reducible(softmax, fits, SOFTMAX, TARGET_SIZE, mode) for mode in MODES},
+        "softmax_difficult": {mode: _difficult(softmax, fits, mode) for mode in MODES},
     }
     runs = {
         "linear_easy": unconverged(linear, LINEAR, 1),
@@ -50,9 +52,9 @@ def modes(linear: xr.Dataset, softmax: xr.Dataset, fits: pd.DataFrame) -> pd.Dat
     }
     common = [mode for mode in MODES if mode in linear["mode"] and mode in softmax["mode"]]
     known = {
-        name: {mode: found[mode][0] for mode in common if found[mode][0] is not None} for name, found in curves.items()
+        name: [points for mode in common if (points := found[mode][0]) is not None] for name, found in curves.items()
     }
-    spreads = {name: _spread(list(found.values())) for name, found in known.items()}
+    spreads = {name: _spread(found) for name, found in known.items()}
     rows: list[dict[str, Any]] = []
 
     def add(quantity: str, at: str, values: dict[str, tuple[float, float, str]]) -> None:
@@ -64,7 +66,7 @@ def modes(linear: xr.Dataset, softmax: xr.Dataset, fits: pd.DataFrame) -> pd.Dat
     for level in LEVELS:
         for mode in MODES:
             depths = {name: depth_below(*found[mode], level) for name, found in curves.items()}
-            add(f"depth at which {level:.0%} remain", f"k = {mode}", depths)
+            add(f"depth at which {100 * level:g} % remain", f"k = {mode}", depths)
     left_out = {
         name: "" if len(found) == len(common) else f"of {len(found)} of {len(common)} modes"
         for name, found in known.items()
@@ -77,12 +79,9 @@ def modes(linear: xr.Dataset, softmax: xr.Dataset, fits: pd.DataFrame) -> pd.Dat
         add("spread over modes", f"L = {depth}", values)
     means = {}
     for name, spread in spreads.items():
-        deeper = [value for depth, value in spread.items() if depth > min(spread)]
-        means[name] = (
-            float(np.mean(deeper)) if deeper else math.nan,
-            math.nan,
-            left_out[name] or "" if deeper else "none",
-        )
+        deeper = list(spread.values())[1:]
+        known_mean = (float(np.mean(deeper)), math.nan, left_out[name]) if deeper else None
+        means[name] = known_mean or (math.nan, math.nan, "fewer than two modes or depths")
     add("spread over modes", "mean over L", means)
     return pd.DataFrame(rows)
 
@@ -111,11 +110,11 @@ def depth_below(points: Curve | None, missing: str, level: float) -> tuple[float
     depth, value, error = points.depth[kept], points.value[kept], points.error[kept]
     below = np.flatnonzero(value < level)
     if not len(below):
-        last = f", {value[-1]:.2g} at L = {depth[-1]}" if len(value) else ""
-        return math.nan, math.nan, f"stays above {level:g}{last}"
+        last = f": {value[-1]:.3g} at L = {depth[-1]}" if len(value) else ""
+        return math.nan, math.nan, f"stays above {100 * level:g} %{last}"
     i = below[0]
     if i == 0:
-        return float(depth[0]), math.nan, f"at most: {value[0]:.2g} already at L = {depth[0]}"
+        return float(depth[0]), math.nan, f"at most: {value[0]:.3g} already at L = {depth[0]}"
     x, y, e = np.log(depth[i - 1 : i + 1]), np.log(value[i - 1 : i + 1]), error[i - 1 : i + 1] / value[i - 1 : i + 1]
     share = (math.log(level) - y[0]) / (y[1] - y[0])
     slope = (y[1] - y[0]) / (x[1] - x[0])
@@ -124,8 +123,16 @@ def depth_below(points: Curve | None, missing: str, level: float) -> tuple[float
 
 
 def _easy(cube: xr.Dataset, mode: int) -> tuple[Curve | None, str]:
+    if mode not in cube["mode"]:
+        return None, NO_MODE
     points = relative_to_zero_prediction(cube, LINEAR, mode)
     return (points, "") if len(points) else (None, "not run")
+
+
+def _difficult(cube: xr.Dataset, fits: pd.DataFrame, mode: int) -> tuple[Curve | None, str]:
+    if mode not in cube["mode"]:
+        return None, NO_MODE
+    return relative_reducible(cube, fits, SOFTMAX, TARGET_SIZE, mode)
 
 
 def _spread(curves: list[Curve]) -> dict[int, float]:

@@ -57,10 +57,8 @@ def relative_reducible(
     str
         Why there is none.
     """
-    points, total = (
-        curve(cube, "mode_loss", spectrum, target_size, mode=mode),
-        find_fit(fits, "loss", spectrum, target_size),
-    )
+    points = curve(cube, "mode_loss", spectrum, target_size, mode=mode)
+    total = find_fit(fits, "loss", spectrum, target_size)
     fitted = points if total is None else points.between(total["depth_min"], total["depth_max"])
     if not len(fitted):
         return None, "not run"

@@ -62,7 +62,8 @@ def figure_2(contexts: xr.Dataset) -> Figure:
         # An arrow to a token ends at its ring.
         tip = query * (1 - 0.045 * np.ptp(tokens) / np.linalg.norm(query)) if task == "easy" else query
         _arrow(ax, ORIGIN, tip, "black", "-", f"query ${QUERY}$")
-        ax.scatter(*tokens.T, s=36, c=colors.to_rgba(context["labels"]), edgecolors="0.3", linewidths=0.6, zorder=3)
+        face = colors.to_rgba(context["labels"].to_numpy())
+        ax.scatter(tokens[:, 0], tokens[:, 1], s=36, c=face, edgecolors="0.3", linewidths=0.6, zorder=3)
         ax.plot(*tokens[chosen].T, "o", color="black", markersize=10, markerfacecolor="none", label=" selected token")
         ax.plot([], [], "o", color="0.3", markerfacecolor="0.7", markersize=6, label="token, coloured by label")
         _frame(ax, np.vstack([tokens, query, ORIGIN]), ("Input component 1", "Input component 2"))
@@ -85,7 +86,7 @@ def _selection(context: xr.Dataset) -> tuple[Vector, Vector, NDArray[np.int64]]:
     return context["tokens"].to_numpy(), context["query"].to_numpy(), np.flatnonzero(context["selected"])
 
 
-def _task_in_words(context: xr.Dataset, chosen: Sequence[int]) -> str:
+def _task_in_words(context: xr.Dataset, chosen: NDArray[np.int64]) -> str:
     """Say what the task asks for, and the number that it gives here."""
     target = _number(context["target"])
     if len(chosen) == 1:
@@ -220,7 +221,7 @@ def _worth(ax: Axes, note: Annotation, taken: Vector, place: tuple[float, float]
 def _beside(note: Annotation, gap: float, angle: float) -> tuple[float, float]:
     """Offset, in points, of a text's centre that leaves a gap to its point in the direction of the angle."""
     box = note.get_window_extent()
-    scale = 72 / note.figure.dpi  # type: ignore[union-attr]
+    scale = 72 / note.figure.dpi
     return (
         math.cos(angle) * (gap + scale * box.width / 2),
         math.sin(angle) * (gap + scale * box.height / 2),
