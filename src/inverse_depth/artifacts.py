@@ -51,11 +51,12 @@ _ALL = (
         "figure",
         "Overview: two tasks, two kinds of attention",
         "Loss against depth L, both axes logarithmic, for input spectra k^-a and teacher spectra k^-b; colours and "
-        "markers stand for (a, b) in all panels. Top, copying the matching token's label: (a) linear attention falls "
-        "as a power of depth that depends on the spectrum; (b) softmax attention needs one layer. A loss that is not "
-        "above zero is drawn at its standard error. Bottom, averaging the labels of the two tokens nearest to the "
-        "query, over the loss at the shallowest depth: (c) linear attention meets a plateau within a layer or two; "
-        f"(d) softmax attention keeps improving. The panels of a row share their scale of losses. {_POINTS}",
+        "markers stand for (a, b) in all panels. Top, copying the matching token's label, (a) linear and (b) softmax "
+        "attention; a loss that is not above zero is drawn at its standard error. Bottom, averaging the labels of the "
+        "two tokens nearest to the query, (c) linear and (d) softmax attention; the loss is divided by that at the "
+        "shallowest depth, since spectra differ by more than depth changes. The panels of a row share their scale. "
+        "Peng et al. report (a) a power law that depends on the spectrum, (b) that one layer suffices, (c) a plateau "
+        f"and (d) an inverse-depth approach to a floor. {_POINTS}",
         {name: f"cubes/{name}.nc" for name in ("linear_easy", "softmax_easy", "linear_difficult", "softmax_difficult")},
         "inverse_depth.figures.overview:figure_1",
     ),
@@ -90,9 +91,9 @@ _ALL = (
         "Softmax attention copying the matching token's label: loss against depth L, (a) for input spectra k^-a "
         "at b = 0 and (b) for teacher spectra k^-b at a = 0, beside the loss of predicting zero (dotted). The legend "
         "gives the loss of the shallowest model. A loss that is not above zero is drawn at its standard error. (c) "
-        "Attention that the last token pays to the matching one, mean over layers and contexts, against the step of "
-        "training, at (a, b) = (1, 0): it rises from the uniform share towards one. A seed that stopped earlier keeps "
-        f"its last value. {_POINTS}",
+        "Share of its attention that the query pays to the matching token, mean over layers, contexts and seeds, "
+        "along training at (a, b) = (1, 0), for a few depths; 1 is attention to that token alone. A seed that stopped "
+        f"earlier keeps its last value. {_POINTS}",
         {"cube": "cubes/softmax_easy.nc"},
         "inverse_depth.figures.easy:figure_4",
     ),
@@ -137,10 +138,11 @@ _ALL = (
         "Why linear attention meets a loss floor when it averages the labels of the tokens nearest to the query: one "
         "sampled context of the difficult task (that of Figure 2b), turned so that the query is horizontal. (a) The "
         "target t (green) is the mean of the two selected inputs (black). Its predictable part OC (blue) is the mean "
-        "of t over 65,536 contexts with this query, close to c Sigma x_test (diamond; the formula holds in many "
-        "dimensions, here there are two). The residual Ct (red, dashed) depends on the context. (b) The same vectors "
-        "among the t of 200 other contexts with this query. Linear attention follows the blue vector; the mean square "
-        "of the residual remains as a floor. The sample's seed was chosen for legibility.",
+        "of t over 65,536 contexts with this query. Diamond: its approximation c Sigma x_test for many dimensions; in "
+        "two, as here, the mean does not depend on the query's length, and the approximation differs from it. The "
+        "residual Ct (red, dashed) depends on the context. (b) The same vectors among the t of 200 other contexts with "
+        "this query. Linear attention can follow only the predictable part, so that at least the mean square of the "
+        "residual remains as a floor. The sample's seed was chosen for legibility.",
         {"contexts": "illustration/contexts.nc"},
         "inverse_depth.figures.drawn:figure_8",
     ),
