@@ -20,6 +20,7 @@ rule all:
 
 include: "workflow/rules/spectra.smk"
 include: "workflow/rules/theory.smk"
+include: "workflow/rules/illustration.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/measurements.smk"

@@ -77,6 +77,7 @@ def make_cube(
         "mode": np.arange(1, modes + 1),
         "step": np.array(steps, dtype=np.int64),
         "block": np.arange(256),
+        "history": np.unique(np.geomspace(1, steps[-1], 40).astype(int)),
     }
     shape = tuple(len(values) for values in coords.values())
 
@@ -92,6 +93,7 @@ def make_cube(
         cube[name] = empty("step")
     for name in ("loss_block", "shared_error_block"):
         cube[name] = empty("block")
+    cube["selected_mass"] = empty("history")
     number = cube["mode"].astype(float)
     cube["eigenvalue"] = number ** -cube["a"]
     cube["teacher_eigenvalue"] = number ** -cube["b"]
@@ -121,6 +123,10 @@ def make_cube(
         late = 1 + 0.02 * (cube["step"][0] / cube["step"]) * np.log2(2 * depth)
         cube["loss_by_step"].loc[at] = (loss * late / late.isel(step=-1)).transpose("L", "seed", "step")
         cube["loss_by_step_se"].loc[at] = noise * law.loss(1)
+        # attention leaves the uniform distribution over 64 tokens; deeper models take longer, and stop later
+        mass = 1 - (1 - 1 / 64) / (1 + cube["history"] / (30 * depth))
+        mass = mass.where(cube["history"] <= steps[-1] * depth / depth.max())
+        cube["selected_mass"].loc[at] = mass.expand_dims(seed=len(seeds)).transpose("L", "seed", "history")
         for name, value in (("converged", float(converged)), ("steps", steps[-1]), ("seconds", 1.0)):
             cube[name].loc[at] = value
     return cube

@@ -13,9 +13,12 @@ from synthetic import (
 
 from inverse_depth.curves import curve, plus_minus, trained_for
 from inverse_depth.figures.difficult import figure_5, figure_6, figure_7, figure_14
-from inverse_depth.figures.easy import THRESHOLD, figure_3, figure_4
+from inverse_depth.figures.drawn import BLUE, GREEN, RED, figure_2, figure_8
+from inverse_depth.figures.easy import THRESHOLD, attention_histories, figure_3, figure_4
+from inverse_depth.figures.overview import figure_1
 from inverse_depth.figures.panels import looks
 from inverse_depth.figures.training import training_length_linear, training_length_softmax
+from inverse_depth.illustration import illustration_dataset
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -167,8 +170,51 @@ def test_figure_4_keeps_what_is_not_above_zero_at_its_error():
     figure = figure_4(cube)
     depth, value = points(figure.axes[0], "s")
     np.testing.assert_allclose(value[depth == 4], 3e-9)
-    assert legend(figure.axes[0]) == ["$a = 0$", "$a = 0.5$", "$a = 1$"]
-    assert legend(figure.axes[1]) == ["$b = 0$", "$b = 0.5$", "$b = 1$"]
+    assert [label.partition(":")[0] for label in legend(figure.axes[0])] == ["$a = 0$", "$a = 0.5$", "$a = 1$"]
+    assert [label.partition(":")[0] for label in legend(figure.axes[1])] == ["$b = 0$", "$b = 0.5$", "$b = 1$"]
+
+
+def test_figure_4_names_the_loss_of_the_shallowest_model():
+    cube = make_cube(softmax_easy_laws(), DEPTHS, seeds=(0,), noise=0.0)
+    cube["loss_se"].loc[dict(a=1)] = 3e-4
+    labels = legend(figure_4(cube).axes[0])
+    assert labels[1].endswith(r"$\mathcal{R}_{1} = 1.5 \times 10^{-5}$")
+    assert labels[2].endswith(r"$\mathcal{R}_{1} < 3.0 \times 10^{-4}$")
+
+
+def test_attention_along_training():
+    cube = make_cube(softmax_easy_laws(), DEPTHS)
+    panel = figure_4(cube).axes[2]
+    assert legend(panel) == ["$L = 1$", "$L = 4$", "$L = 16$", "$L = 64$"]
+    mass = cube["selected_mass"].sel(a=1, b=0, k=1, L=4).mean("seed").dropna("history")
+    line = next(line for line in panel.get_lines() if line.get_label() == "$L = 4$")
+    np.testing.assert_array_equal(line.get_xdata(), mass["history"])
+    np.testing.assert_allclose(line.get_ydata(), mass)
+    assert panel.get_xscale() == "log" and panel.get_ylim()[0] == 0
+
+
+def test_a_seed_that_stopped_keeps_its_attention():
+    cube = make_cube(softmax_easy_laws(), [1, 2])
+    history = cube["history"].to_numpy()
+    cube["selected_mass"].loc[dict(a=1, b=0, k=1, L=2)] = 0.5
+    cube["selected_mass"].loc[dict(a=1, b=0, k=1, L=2, seed=1, history=history[:10])] = 0.9
+    cube["selected_mass"].loc[dict(a=1, b=0, k=1, L=2, seed=1, history=history[10:])] = np.nan
+    cube["selected_mass"].loc[dict(a=1, b=0, k=1, L=1)] = np.nan
+    (step, mass), *others = attention_histories(cube).values()
+    assert not others and step.tolist() == history.tolist()
+    np.testing.assert_allclose(mass, 0.7)
+
+
+@pytest.mark.parametrize("without", ["variable", "spectrum", "values"])
+def test_no_attention_history_is_said(without):
+    cube = make_cube(softmax_easy_laws(), [1, 2])
+    if without == "variable":
+        cube = cube.drop_vars("selected_mass")
+    elif without == "spectrum":
+        cube = cube.sel(a=[0.0, 0.5])
+    else:
+        cube["selected_mass"][:] = np.nan
+    assert [text.get_text() for text in figure_4(cube).axes[2].texts if text.get_text() != "(c)"] == ["no data"]
 
 
 def test_modes_collapse_if_they_share_a_law():
@@ -234,6 +280,99 @@ def test_a_poor_study_still_draws(draw, tmp_path):
         cube[name].loc[{"L": 4}] = np.nan
     fits = make_fits(laws, [1, 16], (300,), undetermined={(0, 0, 2): "2 depths cannot determine 3 parameters"})
     draw(cube, fits).savefig(tmp_path / "figure.png")
+
+
+def overview():
+    return {
+        "linear_easy": make_cube(linear_easy_laws(), DEPTHS),
+        "softmax_easy": make_cube(softmax_easy_laws(), [1, 2, 4]),
+        "linear_difficult": make_cube(linear_difficult_laws(), [1, 2, 4]),
+        "softmax_difficult": make_cube(softmax_laws(), DEPTHS),
+    }
+
+
+def marker_of(ax, label):
+    return next(line.get_marker() for line in ax.get_lines() if line.get_label() == label)
+
+
+def test_overview_draws_every_cube():
+    cubes = overview()
+    easy, flat, plateau, deep = figure_1(**cubes).axes
+    depth, value = points(easy, marker_of(easy, "$(2, 0.5)$"))
+    np.testing.assert_allclose(value, cubes["linear_easy"]["loss"].sel(a=2, b=0.5, k=1, L=depth).mean("seed"))
+    depth, value = points(deep, marker_of(deep, "$(0.5, 0)$"))
+    loss = cubes["softmax_difficult"]["loss"].sel(a=0.5, b=0, k=2).mean("seed")
+    np.testing.assert_allclose(value, loss.sel(L=depth) / loss.sel(L=1))
+    assert [len(legend(ax)) for ax in (easy, flat, plateau, deep)] == [7, 5, 7, 7]
+    assert marker_of(flat, "$(1, 0)$") == marker_of(plateau, "$(1, 0)$") == marker_of(deep, "$(1, 0)$")
+    assert easy.get_ylim() == flat.get_ylim() and plateau.get_ylim() == deep.get_ylim()
+    assert all(ax.get_xscale() == ax.get_yscale() == "log" for ax in (easy, flat, plateau, deep))
+
+
+def test_overview_shows_solved_tasks_at_their_error_and_names_what_is_missing():
+    cubes = overview()
+    cubes["softmax_easy"]["loss"].loc[dict(a=0, b=0)] = -1e-9
+    cubes["softmax_easy"]["loss_se"].loc[dict(a=0, b=0)] = 3e-9
+    cubes["softmax_difficult"]["loss"].loc[dict(a=1, b=0, L=1)] = np.nan
+    cubes["linear_difficult"]["loss"][:] = np.nan
+    _, flat, plateau, deep = figure_1(**cubes).axes
+    np.testing.assert_allclose(points(flat, marker_of(flat, "$(0, 0)$"))[1], 3e-9)
+    assert legend(plateau) == ["not run: any spectrum"]
+    assert legend(deep)[-1] == "no $L = 1$: $(1, 0)$"
+
+
+def overlaps(texts):
+    boxes = [text.get_window_extent() for text in texts]
+    return [
+        (one.get_text(), other.get_text())
+        for i, (one, a) in enumerate(zip(texts, boxes, strict=True))
+        for other, b in zip(texts[:i], boxes[:i], strict=True)
+        if a.overlaps(b)
+    ]
+
+
+@pytest.mark.parametrize("seed", [0, 4, 19])
+@pytest.mark.parametrize("draw", [figure_2, figure_8])
+def test_names_in_drawn_figures_stay_apart_and_inside(draw, seed):
+    figure = draw(illustration_dataset(seed))
+    figure.draw_without_rendering()
+    for ax in figure.axes[:2]:
+        names = [text for text in ax.texts if text.get_text() not in ("(a)", "(b)")]
+        assert len(names) >= 2 and overlaps(names) == []
+        frame = ax.get_window_extent()
+        for box in (text.get_window_extent() for text in names):
+            assert frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
+
+
+def test_the_tasks_are_drawn_with_their_numbers():
+    contexts = illustration_dataset(19)
+    figure = figure_2(contexts)
+    for ax, task in zip(figure.axes, ("easy", "difficult"), strict=False):
+        context = contexts.sel(task=task)
+        heading = ax.get_legend().get_title().get_text()
+        assert heading.endswith(f"= {float(context['target']):.2f}$")
+        chosen = np.flatnonzero(context["selected"])
+        names = [text.get_text() for text in ax.texts]
+        for i in chosen:
+            assert f"y_{{{i + 1}}}" in heading
+            assert f"$y_{{{i + 1}}} = {float(context['labels'][i]):.2f}$" in names
+        np.testing.assert_allclose(ax.collections[0].get_offsets(), context["tokens"])
+        rings = next(line for line in ax.get_lines() if line.get_label() == " selected token")
+        np.testing.assert_allclose(rings.get_xydata(), context["tokens"][chosen])
+
+
+def test_the_geometry_of_target_and_predictable_part():
+    contexts = illustration_dataset(19)
+    context = contexts.sel(task="difficult")
+    query, target, mean = (context[name].to_numpy() for name in ("query", "target_input", "predictable_part"))
+    along = query / np.linalg.norm(query)
+    for ax in figure_8(contexts).axes:
+        vector = {line.get_color(): line.get_xydata() for line in ax.get_lines() if line.get_linewidth() == 1.8}
+        np.testing.assert_allclose(vector[GREEN][0], 0)
+        np.testing.assert_allclose(vector[GREEN][1][0], target @ along)
+        np.testing.assert_allclose(np.linalg.norm(vector[GREEN][1]), np.linalg.norm(target))
+        np.testing.assert_allclose(vector[BLUE][1][0], mean @ along)
+        np.testing.assert_allclose(vector[RED], [vector[BLUE][1], vector[GREEN][1]])
 
 
 @pytest.mark.parametrize("low", [0.3, 1.9, 1e-3, 1e-9])

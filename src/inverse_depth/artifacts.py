@@ -47,6 +47,32 @@ _POINTS = (
 
 _ALL = (
     Artifact(
+        "fig1",
+        "figure",
+        "Overview: two tasks, two kinds of attention",
+        "Loss against depth L, both axes logarithmic, for input spectra k^-a and teacher spectra k^-b; colours and "
+        "markers stand for (a, b) in all panels. Top, copying the matching token's label, (a) linear and (b) softmax "
+        "attention; a loss that is not above zero is drawn at its standard error. Bottom, averaging the labels of the "
+        "two tokens nearest to the query, (c) linear and (d) softmax attention; the loss is divided by that at the "
+        "shallowest depth, since spectra differ by more than depth changes. The panels of a row share their scale. "
+        "Peng et al. report (a) a power law that depends on the spectrum, (b) that one layer suffices, (c) a plateau "
+        f"and (d) an inverse-depth approach to a floor. {_POINTS}",
+        {name: f"cubes/{name}.nc" for name in ("linear_easy", "softmax_easy", "linear_difficult", "softmax_difficult")},
+        "inverse_depth.figures.overview:figure_1",
+    ),
+    Artifact(
+        "fig2",
+        "figure",
+        "The two tasks",
+        "The tasks on which attention models of different depth are compared, each in one sampled context of eight "
+        "tokens in two dimensions, labelled by the same linear teacher, y = beta^T x. (a) Easy: the query x_test is "
+        "one of the tokens, and the target y* its label. (b) Difficult: the target is the mean label of the k = 2 "
+        "tokens of largest cosine with the query, that is, smallest angle (dotted). Colours are labels; rings mark "
+        "the selected tokens; the targets stand above the panels. The sample's seed was chosen for legibility.",
+        {"contexts": "illustration/contexts.nc"},
+        "inverse_depth.figures.drawn:figure_2",
+    ),
+    Artifact(
         "fig3",
         "figure",
         "Linear attention, easy task",
@@ -63,8 +89,11 @@ _ALL = (
         "figure",
         "Softmax attention, easy task",
         "Softmax attention copying the matching token's label: loss against depth L, (a) for input spectra k^-a "
-        "at b = 0 and (b) for teacher spectra k^-b at a = 0, beside the loss of predicting zero (dotted). A loss "
-        f"that is not above zero is drawn at its standard error. {_POINTS}",
+        "at b = 0 and (b) for teacher spectra k^-b at a = 0, beside the loss of predicting zero (dotted). The legend "
+        "gives the loss of the shallowest model. A loss that is not above zero is drawn at its standard error. (c) "
+        "Share of its attention that the query pays to the matching token, mean over layers, contexts and seeds, "
+        "along training at (a, b) = (1, 0), for a few depths; 1 is attention to that token alone. A seed that stopped "
+        f"earlier keeps its last value. {_POINTS}",
         {"cube": "cubes/softmax_easy.nc"},
         "inverse_depth.figures.easy:figure_4",
     ),
@@ -101,6 +130,21 @@ _ALL = (
         f"The limit is the floor of a fit to each mode by itself. {_POINTS}",
         _experiment("softmax_difficult"),
         "inverse_depth.figures.difficult:figure_7",
+    ),
+    Artifact(
+        "fig8",
+        "figure",
+        "Target, predictable part and residual",
+        "Why linear attention meets a loss floor when it averages the labels of the tokens nearest to the query: one "
+        "sampled context of the difficult task (that of Figure 2b), turned so that the query is horizontal. (a) The "
+        "target t (green) is the mean of the two selected inputs (black). Its predictable part OC (blue) is the mean "
+        "of t over 65,536 contexts with this query. Diamond: its approximation c Sigma x_test for many dimensions; in "
+        "two, as here, the mean does not depend on the query's length, and the approximation differs from it. The "
+        "residual Ct (red, dashed) depends on the context. (b) The same vectors among the t of 200 other contexts with "
+        "this query. Linear attention can follow only the predictable part, so that at least the mean square of the "
+        "residual remains as a floor. The sample's seed was chosen for legibility.",
+        {"contexts": "illustration/contexts.nc"},
+        "inverse_depth.figures.drawn:figure_8",
     ),
     Artifact(
         "fig14",
@@ -190,6 +234,25 @@ _ALL = (
         " softmax attention (difficult task, k = 2) at spectra (a, b), with the values of Peng et al.",
         _experiment("softmax_difficult"),
         "inverse_depth.tables:table_5",
+    ),
+    Artifact(
+        "modes",
+        "table",
+        "Modes: one after another, or in parallel",
+        "How linear attention (easy task, a = b = 2) and softmax attention (difficult task, a = 1, b = 0, k = 2) learn "
+        "single spectral modes k as depth L grows. Linear: loss R_k over its value lambda_k omega_k at zero "
+        "prediction. Softmax: R_k less its limit, the floor of a fit to the mode alone, over that value at the "
+        "shallowest depth. First rows: the depth at which a mode's normalised loss falls below 50 % and 10 %, "
+        "interpolated between depths in log-log; errors are those of the losses, the limit taken as exact. Depths that "
+        "grow with k mean strong modes first, equal depths all in parallel. Last rows: spread, the standard deviation "
+        "over the modes that both models have, at each depth; its mean leaves out the shallowest depth, where the "
+        "softmax curves are 1 by construction. The smaller the spread, the closer the curves are to one.",
+        {
+            "linear": "cubes/linear_easy.nc",
+            "softmax": "cubes/softmax_difficult.nc",
+            "fits": "fits/softmax_difficult.csv",
+        },
+        "inverse_depth.mode_tables:modes",
     ),
     Artifact(
         "comparison",

@@ -39,6 +39,9 @@ HEADINGS = {
     "paper": "published",
     "relative_percent": "difference, %",
     "sigmas": "difference / its error",
+    "at": "at",
+    "linear_easy": "linear, easy task, $(2, 2)$",
+    "softmax_difficult": "softmax, difficult task, $(1, 0)$",
 }
 """Headings of the written tables; a column ``x_published`` or ``x_difference`` is headed after ``x``."""
 

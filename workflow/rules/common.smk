@@ -51,6 +51,7 @@ SPECTRA = {
 
 FILES = [
     "config.yaml",
+    "illustration/contexts.nc",
     *(f"spectra/{spectrum}.nc" for spectrum in SPECTRA),
     *(f"cubes/{name}.nc" for name in STUDY.experiments),
     *(f"fits/{name}.csv" for name in STUDY.experiments),

@@ -32,7 +32,7 @@ from inverse_depth.figures.panels import (
     note_open_markers,
     styled,
 )
-from inverse_depth.fits import fit_power_law
+from inverse_depth.modes import relative_reducible
 
 VARYING_B: tuple[Spectrum, ...] = ((0, 0), (0, 0.25), (0, 0.5), (0, 1))
 VARYING_A: tuple[Spectrum, ...] = ((0, 0), (0.25, 0), (0.5, 0), (1, 0))
@@ -119,18 +119,16 @@ def figure_7(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
     """
     figure, (raw, normalised) = new_figure(1, 2, panel_height=2.7)
     shown = [mode for mode in MODES if mode in cube["mode"]]
-    look, total = looks(shown), find_fit(fits, "loss", MODES_OF, 2)
+    look = looks(shown)
     unlimited: list[str] = []
     for mode in shown:
         points, name = curve(cube, "mode_loss", MODES_OF, 2, mode=mode), f"$k = {mode}$"
         if not len(points):
             continue
         draw_curve(raw, points, look[mode], name)
-        fitted = points if total is None else points.between(total["depth_min"], total["depth_max"])
-        law = fit_power_law(fitted.depth, fitted.value) if len(fitted) and fitted.value.min() > 0 else None
-        if law is not None and law.determined and points.value[0] > law.floor:
-            excess = points - law.floor
-            draw_curve(normalised, excess / excess.value[0], look[mode], name)
+        share, _ = relative_reducible(cube, fits, MODES_OF, 2, mode)
+        if share is not None:
+            draw_curve(normalised, share, look[mode], name)
         else:
             unlimited.append(name)
     if not raw.get_lines():

@@ -224,6 +224,22 @@ def legend_above(ax: Axes) -> None:
             return
 
 
+def head_legend(ax: Axes, heading: str) -> None:
+    """Set a heading over the legend of a panel."""
+    legend = ax.get_legend()
+    legend.set_title(heading)  # type: ignore[union-attr]
+    legend.set_alignment("left")  # type: ignore[union-attr]
+
+
+def share_values(axes: Sequence[Axes]) -> None:
+    """Give those panels that hold data the same logarithmic scale of values."""
+    drawn = [ax for ax in axes if ax.get_yscale() == "log"]
+    limits = np.array([ax.get_ylim() for ax in drawn])
+    for ax in drawn:
+        ax.set_ylim(limits.min(), limits.max())
+        _value_ticks(ax)
+
+
 def _panel_width(ax: Axes) -> float:
     """Guess the width of a panel, in inches, before the layout fixes it."""
     return PAGE_WIDTH / ax.get_subplotspec().get_gridspec().ncols - 0.6  # type: ignore[union-attr]
