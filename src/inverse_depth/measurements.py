@@ -107,7 +107,8 @@ def context_attention_dataset(
             "attention": (
                 ("k", "query", "token"),
                 np.stack([shown[k] for k in sizes]),
-                number | {"long_name": "attention of one context token to another in the first layer", "equation": "A_1"},
+                number
+                | {"long_name": "attention of one context token to another in the first layer", "equation": "A_1"},
             ),
             "rho": (
                 "k",

@@ -25,20 +25,20 @@ from inverse_depth.models.parameters import drawer
 class _Stream(Weights):
     """W_x, W_y, W_o, the shared W_v, and B_l = exp(s_l) M_l in N dimensions.
 
-    W_x starts as an isometry, W_v as the identity, and labels enter and leave along one direction with W_o W_y = 1;
-    they enter small, for they are no part of what queries and keys should compare.
+    W_x starts as an isometry and labels have a direction of their own where N > d, with W_o W_y = 1. They enter small, for
+    they are no part of what queries and keys should compare, and W_v starts by copying labels alone.
     """
 
     def __init__(self, spec: ModelSpec, generators: Sequence[torch.Generator], dtype: torch.dtype):
         super().__init__()
         draw, depth, d, n = drawer(generators, dtype), spec.depth, spec.dimension, spec.width
         replicas, self.depth, self.replicas = len(generators), spec.depth, len(generators)
-        label = nn.functional.normalize(draw(n), dim=-1)
-        identity = torch.eye(n, dtype=dtype)
-        self.w_x = nn.Parameter(torch.linalg.qr(draw(n, d)).Q)
+        frame = torch.linalg.qr(draw(n, min(n, d + 1))).Q
+        label, identity = frame[..., -1], torch.eye(n, dtype=dtype)
+        self.w_x = nn.Parameter(frame[..., :d].clone())
         self.w_y = nn.Parameter(label / math.sqrt(d))
         self.w_o = nn.Parameter(label * math.sqrt(d))
-        self.w_v = nn.Parameter(identity.repeat(replicas, 1, 1))
+        self.w_v = nn.Parameter(label[..., None] * label[..., None, :])
         self.log_scale = nn.Parameter(torch.zeros(replicas, depth, dtype=dtype))
         self.matrix = nn.Parameter(0.5 * identity + draw(depth, n, n) / math.sqrt(n))
 
