@@ -291,15 +291,18 @@ def test_context_attention_is_drawn_beside_the_published_shares():
     np.testing.assert_array_equal(two.images[0].get_array(), measured["attention"].sel(k=2))
     np.testing.assert_array_equal(sixteen.images[0].get_array(), measured["attention"].sel(k=16))
     assert two.images[0].get_clim() == sixteen.images[0].get_clim() == (0.01 / 8, 1)
-    assert two.get_title(loc="left").startswith(r"top 2: $\rho = 0.951 \pm 0.002$ (published: 0.9999)")
-    assert sixteen.get_title(loc="left").startswith(r"top 16: $\rho = 0.12 \pm 0.03$ (published: 0.0989)")
-    assert "0.012" in two.get_title(loc="left") and bar.get_ylabel() == "Attention weight"
+    assert two.get_title(loc="left").splitlines() == [
+        r"top 2: $\rho = 0.951 \pm 0.002$",
+        "published: 0.9999; residual: 0.012",
+    ]
+    assert sixteen.get_title(loc="left").startswith("top 16: $\\rho = 0.12 \\pm 0.03$\npublished: 0.0989")
+    assert bar.get_ylabel() == "Attention weight"
 
 
 def test_context_attention_that_was_not_measured_is_named():
     two, sixteen, _ = figure_12(make_context_attention({2: 0.9}, tokens=8)).axes
     assert two.images and not sixteen.images
-    assert sixteen.get_title(loc="left") == "top 16: not measured (published: 0.0989)"
+    assert sixteen.get_title(loc="left") == "top 16: not measured\npublished: 0.0989"
     nothing = figure_12(make_context_attention({2: np.nan}, tokens=8))
     assert len(nothing.axes) == 2 and not nothing.axes[0].images
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import seaborn as sns
 import xarray as xr
@@ -89,7 +90,7 @@ def figure_11(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
         value where there is one.
     """
     figure, axes = new_figure(2, 2, panel_height=2.4)
-    look = looks(*([k] for k in TARGET_SIZES))
+    look = looks(TARGET_SIZES)
     for k, losses, scales in zip(TARGET_SIZES, axes[:2], axes[2:], strict=True):
         draw_losses(losses, cube, fits, (FLAT,), k, {FLAT: look[k]}, lambda _, k=k: f"top {k}")  # type: ignore[misc]
         _draw_update_scale(scales, cube, k, look[k])
@@ -138,25 +139,24 @@ def figure_13(selection: xr.Dataset) -> Figure:
     """
     figure, (levels, fall) = new_figure(1, 2, panel_height=2.6)
     first, last = (int(depth) for depth in (selection["L"].min(), selection["L"].max()))
+    symbol = rf"$\Delta Q(q) = Q_{{{first}}}(q) - Q_{{{last}}}(q)$"
+    for ax, label in ((levels, "Selection loss $Q_L(q)$"), (fall, symbol)):
+        ax.set(xlabel="Percentile $q$ of contexts", ylabel=label, xlim=(0, 100))
+    if selection["difference"].isnull().all():
+        say_no_data(levels)
+        say_no_data(fall)
+        return figure
     look, q = looks([first, last]), selection["percentile"]
     for depth, style in ((first, "-"), (last, "--")):
         at = selection.sel(L=depth)
         _draw_band(levels, q, at["selection_loss"], at["selection_loss_se"], look[depth], style, f"$L = {depth}$")
-    name = f"positive: $L = {last}$ selects better"
+    name = f"above zero: $L = {last}$ selects better"
     _draw_band(fall, q, selection["difference"], selection["difference_se"], Look("black", ""), "-", name)
     fall.axhline(0, color="0.4", linestyle=":", linewidth=0.9)
-    symbol = rf"$\Delta Q(q) = Q_{{{first}}}(q) - Q_{{{last}}}(q)$"
-    for ax, label in ((levels, "Selection loss $Q_L(q)$"), (fall, symbol)):
-        legend_above(ax)
-        ax.set(xlabel="Percentile $q$ of contexts", ylabel=label, xlim=(0, 100))
-    if selection["difference"].notnull().any():
-        levels.set_ylim(bottom=0)
-        note_below(
-            figure, f"{selection.attrs['contexts']:,} contexts common to both depths; shaded: ± 2 standard errors"
-        )
-    else:
-        for ax in (levels, fall):
-            say_no_data(ax)
+    levels.set_ylim(bottom=0)
+    legend_above(levels)
+    legend_above(fall)
+    note_below(figure, f"{selection.attrs['contexts']:,} contexts common to both depths; shaded: standard errors")
     return figure
 
 
@@ -185,10 +185,10 @@ def _draw_update_scale(ax: Axes, cube: xr.Dataset, k: int, look: Look) -> None:
 
 def _draw_attention(ax: Axes, attention: xr.Dataset, k: int, paper: float) -> AxesImage | None:
     """Draw one attention matrix under its rho; nothing but a note if it was not measured."""
-    ax.set(xlabel="Attended token", ylabel="Attending token")
+    ax.set(xlabel="Attended token", ylabel="Attending token", box_aspect=1)
     at = attention.sel(k=k) if k in attention["k"] else None
     if at is None or at["attention"].isnull().any():
-        ax.set_title(f"top {k}: not measured (published: {paper:g})", loc="left")
+        ax.set_title(f"top {k}: not measured\npublished: {paper:g}", loc="left")
         say_no_data(ax)
         return None
     matrix = at["attention"].transpose("query", "token").to_numpy()
@@ -197,10 +197,8 @@ def _draw_attention(ax: Axes, attention: xr.Dataset, k: int, paper: float) -> Ax
     image = ax.imshow(matrix, cmap=sns.color_palette("mako_r", as_cmap=True), norm=norm, interpolation="nearest")
     ax.grid(False)
     rho = plus_minus(float(at["rho"]), float(at["rho_se"]), r"\pm")
-    ax.set_title(
-        rf"top {k}: $\rho = {rho}$ (published: {paper:g})" + f"\nresidual of the fit: {float(at['fit_residual']):.2g}",
-        loc="left",
-    )
+    residual = np.format_float_positional(float(at["fit_residual"]), precision=2, fractional=False, trim="-")
+    ax.set_title(f"top {k}: $\\rho = {rho}$\npublished: {paper:g}; residual: {residual}", loc="left")
     return image
 
 
