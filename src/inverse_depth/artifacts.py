@@ -144,8 +144,8 @@ _ALL = (
         "context, for one context, trained to average the labels of the (a) two and (b) sixteen tokens nearest to the "
         "query. Above each panel: rho of the fit A_1 = rho I + (1 - rho) 11^T / P, 1 for a token that attends to "
         "itself alone and 0 for uniform attention, as the mean over contexts and seeds with its standard error, beside "
-        "the value of Peng et al. and the root mean square that the fit leaves (residual). Weights below a hundredth of "
-        "the uniform 1/P have the lightest colour.",
+        "the value of Peng et al. and the root mean square that the fit leaves (residual). Weights below a hundredth "
+        "of the uniform 1/P have the lightest colour.",
         {"attention": "measurements/context_attention.nc"},
         "inverse_depth.figures.variants:figure_12",
     ),
