@@ -269,7 +269,7 @@ def test_context_updates():
     assert legend(two) == [r"top 2: $\alpha = 0.80 \pm 0.02$"]
     assert legend(sixteen) == [r"top 16: $\alpha$ not determined"] and not dashed(sixteen)
     np.testing.assert_allclose(points(sixteen, "s")[1], cube["loss"].sel(a=0, b=0, k=16).mean("seed"))
-    np.testing.assert_allclose(points(m_two, "o"), [DEPTHS, -0.5 * np.arange(1, 8) + 0.05])
+    np.testing.assert_allclose(points(m_two, "o"), [DEPTHS[1:], -0.5 * np.arange(2, 8) + 0.05])
     np.testing.assert_allclose(points(m_sixteen, "s")[1], -2.35)
     np.testing.assert_allclose(bars(m_two), 0.05)
     assert m_two.get_yscale() == "linear" and m_two.get_ylim()[0] < -3.45 and m_two.get_ylim()[1] >= 0

@@ -171,9 +171,12 @@ def _depth_diagnostics(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
 
 
 def _draw_update_scale(ax: Axes, cube: xr.Dataset, k: int, look: Look) -> None:
-    """Draw the trained m against depth; it has no error of evaluation, so that bars are the spread between seeds."""
+    """Draw the trained m against depth, from two layers: with one, no layer reads the updated context.
+
+    As m has no error of evaluation, bars are the spread between seeds.
+    """
     exact = cube.assign(update_scale_se=xr.zeros_like(cube["update_scale"]))
-    points = curve(exact, "update_scale", FLAT, k)
+    points = curve(exact, "update_scale", FLAT, k).between(2, int(cube["L"].max()))
     if len(points):
         draw_curve(ax, points, look, f"top {k}", signed=True)
         paper = published("Fig. 11")
