@@ -280,7 +280,7 @@ def test_context_updates():
 
 def test_a_target_size_without_context_updates_is_named():
     figure = figure_11(*context_updates(targets=(2,)))
-    assert [legend(ax) for ax in figure.axes[1::2]] == [["not run: top 16"]] * 2
+    assert [legend(ax) for ax in figure.axes[1::2]] == [["not run: top 16"], ["not run from two layers: top 16"]]
     assert [text.get_text() for text in figure.axes[3].texts][-1] == "no data"
 
 

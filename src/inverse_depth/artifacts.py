@@ -131,8 +131,8 @@ _ALL = (
         "Softmax attention that updates its context, too: context tokens attend to each other with a trained scale m, "
         "common to all layers. Averaging the labels of the (a) two and (b) sixteen tokens nearest to the query at flat "
         "spectra: loss against depth L; dashed: fits L_0 + c L^-alpha, exponent and standard error in the legend. (c, "
-        "d) The trained m of the same models, with the spread between seeds; at L = 1 it changes no prediction and is not "
-        f"drawn; dotted: the value that Peng et al. give for all depths. {_POINTS}",
+        "d) The trained m of the same models, with the spread between seeds; at L = 1 it changes no prediction and is "
+        f"not drawn; dotted: the value that Peng et al. give for all depths. {_POINTS}",
         _experiment("context_updates"),
         "inverse_depth.figures.variants:figure_11",
     ),
