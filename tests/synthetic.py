@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from inverse_depth.attention_structure import identity_share, selection_percentiles
+
 Key = tuple[float, float, int]
 
 
@@ -171,3 +173,45 @@ def make_floors(values: dict[Key, float], se: float = 0.002) -> xr.Dataset:
     for (a, b, k), value in values.items():
         floor.loc[dict(a=a, b=b, k=k)] = value
     return xr.Dataset({"floor": floor, "floor_se": floor * 0 + se})
+
+
+def with_update_scale(cube: xr.Dataset, scales: dict[Key, Sequence[float]]) -> xr.Dataset:
+    """The cube of a model with context updates: m at every depth, seeds 0.1 apart, and no layers to compare."""
+    cube = cube.assign(update_scale=xr.full_like(cube["loss"], np.nan))
+    for (a, b, k), values in scales.items():
+        spread = np.asarray(values)[:, None] + 0.1 * np.arange(cube.sizes["seed"])
+        cube["update_scale"].loc[dict(a=a, b=b, k=k)] = spread
+    for name in ("shared_error", "disagreement", "shared_error_se", "disagreement_se", "shared_error_block"):
+        cube[name][:] = np.nan
+    return cube
+
+
+def make_context_attention(shares: dict[int, float], tokens: int = 64, noise: float = 0.3, seed: int = 0) -> xr.Dataset:
+    """Attention between context tokens, rho I + (1 - rho) J with rows of uneven weights, for each target size."""
+    rng = np.random.default_rng(seed)
+    uneven = np.exp(noise * rng.standard_normal((len(shares), tokens, tokens)))
+    share = np.array(list(shares.values()))[:, None, None]
+    matrices = share * np.eye(tokens) + (1 - share) * uneven / uneven.sum(axis=-1, keepdims=True)
+    rho, residual = identity_share(matrices)
+    return xr.Dataset(
+        {
+            "attention": (("k", "query", "token"), matrices),
+            "rho": ("k", rho),
+            "rho_se": ("k", 0.02 * np.minimum(rho, 1 - rho)),
+            "fit_residual": ("k", residual),
+        },
+        {"k": np.array(list(shares), dtype=np.int64)},
+    )
+
+
+def make_selection(
+    depths: Sequence[int] = (1, 256), seeds: int = 2, contexts: int = 2000, percentiles: Sequence[float] = range(1, 100)
+) -> xr.Dataset:
+    """Selection losses of a shallow model that is uneven across contexts and of a deep one that is not."""
+    rng = np.random.default_rng(0)
+    hardness = rng.standard_normal(contexts)
+    own = 0.2 * rng.standard_normal((2, seeds, contexts))
+    level, spread = np.array([0.3, 0.25])[:, None, None], np.array([0.5, 0.2])[:, None, None]
+    losses = level * np.exp(spread * (hardness + own))
+    coords = {"L": np.array(depths, dtype=np.int64), "seed": np.arange(seeds)}
+    return selection_percentiles(xr.DataArray(losses, coords, ("L", "seed", "context")), percentiles, seed=0)

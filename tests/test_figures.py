@@ -5,10 +5,13 @@ from synthetic import (
     Law,
     linear_difficult_laws,
     linear_easy_laws,
+    make_context_attention,
     make_cube,
     make_fits,
+    make_selection,
     softmax_easy_laws,
     softmax_laws,
+    with_update_scale,
 )
 
 from inverse_depth.curves import curve, plus_minus, trained_for
@@ -18,6 +21,7 @@ from inverse_depth.figures.easy import THRESHOLD, attention_histories, figure_3,
 from inverse_depth.figures.overview import figure_1
 from inverse_depth.figures.panels import looks
 from inverse_depth.figures.training import training_length_linear, training_length_softmax
+from inverse_depth.figures.variants import figure_9, figure_10, figure_11, figure_12, figure_13
 from inverse_depth.illustration import illustration_dataset
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
@@ -272,7 +276,105 @@ def test_training_length_linear_is_relative_to_zeta():
         np.testing.assert_allclose(line.get_ydata(), [1.3 * 0.85, 1.3])
 
 
-@pytest.mark.parametrize("draw", [figure_6, figure_7, figure_14, training_length_softmax])
+@pytest.mark.parametrize("draw", [figure_9, figure_10])
+def test_generalised_models_show_loss_shared_error_and_disagreement(draw):
+    laws = {(0, 0, 2): Law(2.0, 0.1, 0.9)}
+    cube = make_cube(laws, DEPTHS)
+    cube["mode_loss"][:] = np.nan
+    losses, shared, disagreement = draw(cube, make_fits(laws, DEPTHS)).axes
+    assert legend(losses) == [r"$(0, 0)$: $\alpha = 0.90 \pm 0.02$"]
+    np.testing.assert_allclose(dashed(losses)[0].get_ydata(), laws[0, 0, 2].loss(dashed(losses)[0].get_xdata()))
+    for ax, name, shown in ((losses, "loss", DEPTHS), (shared, "shared_error", DEPTHS[1:])):
+        depth, value = points(ax, "o")
+        assert depth.tolist() == list(shown)
+        np.testing.assert_allclose(value, cube[name].sel(a=0, b=0, k=2, L=depth).mean("seed"))
+    assert disagreement.get_yscale() == "log"
+
+
+def test_a_shared_error_below_zero_is_drawn():
+    laws = {(0, 0, 2): Law(0.2, 0.5, 1.0, gap=1.0)}
+    cube = make_cube(laws, DEPTHS)
+    assert (cube["shared_error"].sel(L=2) < 0).all()
+    _, shared, disagreement = figure_9(cube, make_fits(laws, DEPTHS)).axes
+    assert points(shared, "o")[0].tolist() == list(DEPTHS[1:])
+    assert (shared.get_yscale(), disagreement.get_yscale()) == ("linear", "log")
+    assert shared.get_ylim()[0] < cube["shared_error"].sel(L=2).mean()
+
+
+def context_updates(depths=DEPTHS, targets=(2, 16)):
+    laws = {(0, 0, 2): Law(1.8, 0.3, 0.8), (0, 0, 16): Law(0.25, 0.02, 2.0)}
+    scales = {(0, 0, 2): -0.5 * np.arange(1, len(depths) + 1), (0, 0, 16): np.full(len(depths), -2.4)}
+    kept = {key: law for key, law in laws.items() if key[2] in targets}
+    cube = with_update_scale(make_cube(kept, depths), {key: scales[key] for key in kept})
+    return cube, make_fits(kept, depths, undetermined={(0, 0, 16): "flat loss"})
+
+
+def test_context_updates():
+    cube, fits = context_updates()
+    two, sixteen, m_two, m_sixteen = figure_11(cube, fits).axes
+    assert legend(two) == [r"top 2: $\alpha = 0.80 \pm 0.02$"]
+    assert legend(sixteen) == [r"top 16: $\alpha$ not determined"] and not dashed(sixteen)
+    np.testing.assert_allclose(points(sixteen, "s")[1], cube["loss"].sel(a=0, b=0, k=16).mean("seed"))
+    np.testing.assert_allclose(points(m_two, "o"), [DEPTHS[1:], -0.5 * np.arange(2, 8) + 0.05])
+    np.testing.assert_allclose(points(m_sixteen, "s")[1], -2.35)
+    np.testing.assert_allclose(bars(m_two), 0.05)
+    assert m_two.get_yscale() == "linear" and m_two.get_ylim()[0] < -3.45 and m_two.get_ylim()[1] >= 0
+    assert legend(m_two) == ["top 2"] and legend(m_sixteen) == ["top 16", "published: $-2.3$"]
+    dotted = [line for line in m_sixteen.get_lines() if line.get_linestyle() == ":"]
+    assert [set(line.get_ydata()) for line in dotted] == [{-2.3}]
+
+
+def test_a_target_size_without_context_updates_is_named():
+    figure = figure_11(*context_updates(targets=(2,)))
+    assert [legend(ax) for ax in figure.axes[1::2]] == [["not run: top 16"], ["not run from two layers: top 16"]]
+    assert [text.get_text() for text in figure.axes[3].texts][-1] == "no data"
+
+
+def test_context_attention_is_drawn_beside_the_published_shares():
+    measured = make_context_attention({2: 0.93, 16: 0.12}, tokens=8)
+    measured["rho"][:], measured["rho_se"][:], measured["fit_residual"][:] = [0.951, 0.1234], [0.002, 0.03], 0.0123
+    two, sixteen, bar = figure_12(measured).axes
+    np.testing.assert_array_equal(two.images[0].get_array(), measured["attention"].sel(k=2))
+    np.testing.assert_array_equal(sixteen.images[0].get_array(), measured["attention"].sel(k=16))
+    assert two.images[0].get_clim() == sixteen.images[0].get_clim() == (0.01 / 8, 1)
+    assert two.get_title(loc="left").splitlines() == [
+        r"top 2: $\rho = 0.951 \pm 0.002$",
+        "published: 0.9999; residual: 0.012",
+    ]
+    assert sixteen.get_title(loc="left").startswith("top 16: $\\rho = 0.12 \\pm 0.03$\npublished: 0.0989")
+    assert bar.get_ylabel() == "Attention weight"
+
+
+def test_context_attention_that_was_not_measured_is_named():
+    two, sixteen, _ = figure_12(make_context_attention({2: 0.9}, tokens=8)).axes
+    assert two.images and not sixteen.images
+    assert sixteen.get_title(loc="left") == "top 16: not measured\npublished: 0.0989"
+    nothing = figure_12(make_context_attention({2: np.nan}, tokens=8))
+    assert len(nothing.axes) == 2 and not nothing.axes[0].images
+
+
+def test_selection_percentiles_of_two_depths():
+    measured = make_selection(depths=(1, 32), percentiles=(10, 50, 90))
+    figure = figure_13(measured)
+    levels, fall = figure.axes
+    for line, depth in zip(levels.get_lines(), (1, 32), strict=True):
+        assert line.get_label() == f"$L = {depth}$" and line.get_xdata().tolist() == [10, 50, 90]
+        np.testing.assert_array_equal(line.get_ydata(), measured["selection_loss"].sel(L=depth))
+    np.testing.assert_array_equal(fall.get_lines()[0].get_ydata(), measured["difference"])
+    assert set(fall.get_lines()[1].get_ydata()) == {0}
+    assert fall.get_ylabel() == r"$\Delta Q(q) = Q_{1}(q) - Q_{32}(q)$"
+    edges = fall.collections[0].get_paths()[0].vertices
+    middle = edges[edges[:, 0] == 50, 1]
+    np.testing.assert_allclose(np.ptp(middle), 2 * measured["difference_se"].sel(percentile=50))
+    assert figure._supxlabel.get_text().startswith("2,000 contexts")
+
+
+def test_selection_that_was_not_measured():
+    figure = figure_13(make_selection() * np.nan)
+    assert [ax.texts[-1].get_text() for ax in figure.axes] == ["no data"] * 2
+
+
+@pytest.mark.parametrize("draw", [figure_6, figure_7, figure_9, figure_14, training_length_softmax])
 def test_a_poor_study_still_draws(draw, tmp_path):
     laws = {(0, 0, 2): Law(2.0, 0.1, 1.0)}
     cube = make_cube(laws, [1, 4, 16], seeds=(3,), steps=(300,), converged=False)

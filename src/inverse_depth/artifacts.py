@@ -147,6 +147,64 @@ _ALL = (
         "inverse_depth.figures.drawn:figure_8",
     ),
     Artifact(
+        "fig9",
+        "figure",
+        "Single stream",
+        "Softmax attention with inputs and labels in one residual stream, updated at every layer, averaging the labels "
+        "of the two tokens nearest to the query at flat spectra (a, b) = (0, 0). (a) Loss against depth L; dashed: fit "
+        "L_0 + c L^-alpha, exponent and standard error in the legend. (b) Shared error C_L and (c) disagreement A_L - "
+        f"C_L of the layers; the loss is C_L + (A_L - C_L)/L. {_POINTS}",
+        _experiment("single_stream"),
+        "inverse_depth.figures.variants:figure_9",
+    ),
+    Artifact(
+        "fig10",
+        "figure",
+        "Decoupled values",
+        "Softmax attention with a value matrix of its own for every layer, averaging the labels of the two tokens "
+        "nearest to the query at flat spectra (a, b) = (0, 0). (a) Loss against depth L; dashed: fit L_0 + c L^-alpha, "
+        "exponent and standard error in the legend. (b) Shared error C_L and (c) disagreement A_L - C_L of the layers; "
+        f"the loss is C_L + (A_L - C_L)/L. {_POINTS}",
+        _experiment("decoupled_values"),
+        "inverse_depth.figures.variants:figure_10",
+    ),
+    Artifact(
+        "fig11",
+        "figure",
+        "Context updates",
+        "Softmax attention that updates its context, too: context tokens attend to each other with a trained scale m, "
+        "common to all layers. Averaging the labels of the (a) two and (b) sixteen tokens nearest to the query at flat "
+        "spectra: loss against depth L; dashed: fits L_0 + c L^-alpha, exponent and standard error in the legend. (c, "
+        "d) The trained m of the same models, with the spread between seeds; at L = 1 it changes no prediction and is "
+        f"not drawn; dotted: the value that Peng et al. give for all depths. {_POINTS}",
+        _experiment("context_updates"),
+        "inverse_depth.figures.variants:figure_11",
+    ),
+    Artifact(
+        "fig12",
+        "figure",
+        "Attention between context tokens",
+        "Attention A_1 between the context tokens in the first layer of a model of depth L = 2 that updates its "
+        "context, for one context, trained to average the labels of the (a) two and (b) sixteen tokens nearest to the "
+        "query. Above each panel: rho of the fit A_1 = rho I + (1 - rho) 11^T / P, 1 for a token that attends to "
+        "itself alone and 0 for uniform attention, as the mean over contexts and seeds with its standard error, beside "
+        "the value of Peng et al. and the root mean square that the fit leaves (residual). Weights below a hundredth "
+        "of the uniform 1/P have the lightest colour.",
+        {"attention": "measurements/context_attention.nc"},
+        "inverse_depth.figures.variants:figure_12",
+    ),
+    Artifact(
+        "fig13",
+        "figure",
+        "Selection of tokens across contexts",
+        "How far the attention of softmax models, averaged over layers, is from the two tokens nearest to the query: "
+        "E_L(c) = |mean of p - p*|^2 in context c. (a) Percentiles over contexts for the shallowest and the deepest "
+        "model, as means over seeds. (b) Their difference; above zero the deeper model selects better. Shaded: "
+        "standard errors (bootstrap over contexts, the same for both depths, and spread between seeds).",
+        {"selection": "measurements/selection.nc"},
+        "inverse_depth.figures.variants:figure_13",
+    ),
+    Artifact(
         "fig14",
         "figure",
         "Softmax attention: broader targets and spectra",

@@ -25,7 +25,7 @@ PERCENTILES = np.arange(1, 100)
 def selection_dataset(
     runs: Sequence[xr.Dataset], experiment: Experiment, settings: Selection, *, device: str = "auto"
 ) -> xr.Dataset:
-    """Measure E_L = |p_L - p*|^2, p_L the mean attention of the layers, on fresh contexts common to all models (App. D.2).
+    """Measure E_L = |p_L - p*|^2, p_L the layers' mean attention, on fresh contexts common to all models (App. D.2).
 
     Parameters
     ----------

@@ -25,8 +25,8 @@ from inverse_depth.models.parameters import drawer
 class _Stream(Weights):
     """W_x, W_y, W_o, the shared W_v, and B_l = exp(s_l) M_l in N dimensions.
 
-    W_x starts as an isometry and labels have a direction of their own where N > d, with W_o W_y = 1. They enter small, for
-    they are no part of what queries and keys should compare, and W_v starts by copying labels alone.
+    W_x starts as an isometry and labels have a direction of their own where N > d, with W_o W_y = 1. They enter small,
+    for they are no part of what queries and keys should compare, and W_v starts by copying labels alone.
     """
 
     def __init__(self, spec: ModelSpec, generators: Sequence[torch.Generator], dtype: torch.dtype):
