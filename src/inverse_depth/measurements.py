@@ -19,7 +19,8 @@ from inverse_depth.models.context_updates import ContextUpdates
 from inverse_depth.runs import load_model
 from inverse_depth.training import choose_device, parts
 
-PERCENTILES = np.arange(1, 100)
+Array = NDArray[np.float64]
+PERCENTILES = tuple(range(1, 100))
 
 
 def selection_dataset(
@@ -47,7 +48,7 @@ def selection_dataset(
     assert contexts.selected is not None and family.context_length is not None
     ideal = torch.zeros(1, settings.contexts, family.context_length, device=place)
     ideal.scatter_(2, contexts.selected, 1 / settings.target_size)
-    by_depth: dict[int, list[NDArray[np.float64]]] = {depth: [] for depth in settings.depths}
+    by_depth: dict[int, list[Array]] = {depth: [] for depth in settings.depths}
     for run in runs:
         model = _final(run, place)
         attention = torch.cat([model.mean_attention(part) for part in parts(model, contexts)], dim=1)
@@ -83,24 +84,24 @@ def context_attention_dataset(
         seeds, and ``fit_residual`` (k), its root mean square residual.
     """
     place = choose_device(device)
-    found: dict[int, list[NDArray[np.float64]]] = {}
-    residual: dict[int, list[NDArray[np.float64]]] = {}
-    shown: dict[int, NDArray[np.float64]] = {}
+    found: dict[int, list[Array]] = {}
+    residuals: dict[int, list[Array]] = {}
+    shown: dict[int, Array] = {}
     for run in runs:
         k = _point(run)["k"]
         family = family_of(experiment, settings.spectrum[0], k)
         contexts = sample_contexts(family, settings.contexts, [generator("context attention", 0, 0, place)])
         model = _final(run, place)
         assert isinstance(model, ContextUpdates)
+        fits = []
         for part in parts(model, contexts):
-            with torch.no_grad():
-                attention = model.context_attention(part, 0).double().cpu().numpy()
-            shares, rest = identity_share(attention)
-            found.setdefault(k, []).append(shares)
-            residual.setdefault(k, []).append(rest)
+            attention = model.context_attention(part, 0).double().cpu().numpy()
+            fits.append(identity_share(attention))
             shown.setdefault(k, attention[0, 0])
+        for kept, values in zip((found, residuals), zip(*fits, strict=True), strict=True):
+            kept.setdefault(k, []).append(np.concatenate(values, axis=1))
     sizes = sorted(found)
-    shares = {k: np.concatenate(found[k], axis=1) for k in sizes}
+    shares, rests = ({k: np.concatenate(kept[k]) for k in sizes} for kept in (found, residuals))  # (seed, context)
     number = {"units": "1"}
     return xr.Dataset(
         {
@@ -118,7 +119,7 @@ def context_attention_dataset(
             "rho_se": ("k", [_error(shares[k]) for k in sizes], number | {"long_name": "standard error of rho"}),
             "fit_residual": (
                 "k",
-                [float(np.sqrt(np.mean(np.square(np.concatenate(residual[k], axis=1))))) for k in sizes],
+                [float(np.sqrt(np.mean(np.square(rests[k])))) for k in sizes],
                 number | {"long_name": "root mean square of A_1 less its fit"},
             ),
         },
@@ -137,7 +138,7 @@ def _final(run: xr.Dataset, device: torch.device) -> Model:
     return load_model(run, int(run["step"][-1]), device).requires_grad_(False)
 
 
-def _error(shares: NDArray[np.float64]) -> float:
+def _error(shares: Array) -> float:
     """Standard error of the mean of (seed, context): of seeds and of contexts, which seeds share, in quadrature."""
     seeds, contexts = shares.shape
     of_seeds = shares.mean(1).std(ddof=1) / np.sqrt(seeds) if seeds > 1 else 0.0
