@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help quick paper test lint clean
+.PHONY: help quick paper figures test lint clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -13,6 +13,9 @@ quick: $(READY) ## a small study, from training to figures, in minutes on two co
 
 paper: $(READY) ## the paper at full size, on this machine: results/paper/ (on a cluster: snakemake --profile slurm all)
 	$(BIN)/snakemake all --profile local
+
+figures: $(READY) ## every figure and table of the paper from the cubes that are there, without training: results/paper/
+	$(BIN)/snakemake figures --profile local
 
 test: lint ## every check: style, types, the workflow's lint, and the tests
 	$(BIN)/pytest

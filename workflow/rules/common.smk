@@ -102,12 +102,13 @@ def one_of(names):
 
 
 # A study need not hold every experiment; its artifacts are those that can be made from what it holds.
-TARGETS = [f"<results>/{file}" for file in FILES] + [
+ARTIFACT_FILES = [
     file
     for artifact in ARTIFACTS.values()
     if set(artifact.inputs.values()) <= set(FILES)
     for file in artifact_files(artifact)
 ]
+TARGETS = [f"<results>/{file}" for file in FILES] + ARTIFACT_FILES
 
 
 wildcard_constraints:
