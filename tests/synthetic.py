@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -63,6 +64,7 @@ def make_cube(
     noise: float = 2e-4,
     converged: bool = True,
     seed: int = 0,
+    size: tuple[int, int | str] = (16, 64),
 ) -> xr.Dataset:
     """A cube whose runs follow the laws, with relative noise; deeper models need longer to train."""
     rng = np.random.default_rng(seed)
@@ -85,7 +87,8 @@ def make_cube(
 
     names = ["loss", "loss_difference", "shared_error", "disagreement"]
     names += [f"{name}_se" for name in names] + ["converged", "steps", "seconds"]
-    cube = xr.Dataset({name: empty() for name in names}, {**coords, **more})
+    attrs = {"config": json.dumps({"dimension": size[0], "context_length": size[1]})}
+    cube = xr.Dataset({name: empty() for name in names}, {**coords, **more}, attrs)
     for name in ("mode_loss", "mode_loss_se"):
         cube[name] = empty("mode")
     for name in ("loss_by_step", "loss_by_step_se", "validation_loss"):
@@ -154,7 +157,7 @@ def make_fits(
     return pd.DataFrame(rows)
 
 
-def make_floors(values: dict[Key, float], se: float = 0.002) -> xr.Dataset:
+def make_floors(values: dict[Key, float], se: float = 0.002, size: tuple[int, int] = (128, 1024)) -> xr.Dataset:
     """Theoretical floors; pairs that are not given are NaN."""
     coords = {
         "a": np.unique([a for a, _, _ in values]).astype(float),
@@ -164,4 +167,18 @@ def make_floors(values: dict[Key, float], se: float = 0.002) -> xr.Dataset:
     floor = xr.DataArray(np.full([len(value) for value in coords.values()], np.nan), coords, tuple(coords))
     for (a, b, k), value in values.items():
         floor.loc[dict(a=a, b=b, k=k)] = value
-    return xr.Dataset({"floor": floor, "floor_se": floor * 0 + se})
+    attrs = {"dimension": size[0], "context_length": size[1]}
+    return xr.Dataset({"floor": floor, "floor_se": floor * 0 + se}, attrs=attrs)
+
+
+def make_updates(depths: Sequence[int], scale: float = -2.3) -> xr.Dataset:
+    """A cube of the model with context updates: top 2 falls with depth, top 16 does not; m is the same everywhere."""
+    laws = {(0, 0, 2): Law(2.0, 0.1, 1.0), (0, 0, 16): Law(0.25, 0.0, 1.0)}
+    cube = make_cube(laws, depths, noise=1e-6)
+    return cube.assign(update_scale=cube["loss"] * 0 + scale)
+
+
+def make_context_attention(rho: dict[int, float], se: float = 0.001) -> xr.Dataset:
+    """The weight of the diagonal in the context-to-context attention, over target sizes."""
+    values = ("k", np.array(list(rho.values())))
+    return xr.Dataset({"rho": values, "rho_se": ("k", np.full(len(rho), se))}, {"k": list(rho)})

@@ -1,7 +1,7 @@
 """Tables of what the paper (Peng et al., arXiv:2610.11063) does not say, from the same cubes.
 
-Columns are as in `inverse_depth.tables`: ``x`` with its standard error ``x_se``, the published ``x_published``, and notes
-for what is missing.
+Columns are as in `inverse_depth.tables`: ``x`` with its standard error ``x_se``, the published ``x_published``, and
+notes for what is missing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pandas as pd
 import xarray as xr
 
 from inverse_depth.curves import (
+    Plateau,
     Spectrum,
     curve,
     find_fit,
@@ -61,14 +62,12 @@ def like_for_like(
         (softmax, fits, matched, list(paper.index)),
         (large, None, linear, AT_LARGE_SIZE),
     ):
-        d, length = model_size(cube)
-        if (d, length) != model_size(other):
-            raise ValueError(
-                f"softmax attention has the size {(d, length)} and linear {model_size(other)}: must be equal"
-            )
+        (d, length), other_size = model_size(cube), model_size(other)
         for a, b in spectra:
             value, error, what, note = _softmax_level(cube, laws, (a, b))
             level = plateau(other, (a, b), 2)
+            if other_size != (d, length):
+                level = Plateau(math.nan, math.nan, f"has d = {other_size[0]}, P = {other_size[1]}")
             rows.append(
                 {
                     "d": d,
@@ -127,8 +126,8 @@ def b_collapse(softmax: xr.Dataset, linear: xr.Dataset) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``ours`` is at the greatest depth that both spectra have; ``implied`` is the published floor at b over the mean
-        of k^-b: what it says the floor at b = 0 is.
+        ``collapse`` is ours at the greatest depth that both spectra have; ``implied`` is the published floor at b over
+        the mean of k^-b: what it says the floor at b = 0 is.
     """
     paper = published("Table 1")
     rows = []
@@ -142,16 +141,16 @@ def b_collapse(softmax: xr.Dataset, linear: xr.Dataset) -> pd.DataFrame:
             common = np.intersect1d(losses.depth, flat.depth)
             ours = math.nan
             if common.size:
-                ours = float(losses.value[losses.depth == common[-1]] / flat.value[flat.depth == common[-1]])
+                ours = float((losses.value[losses.depth == common[-1]] / flat.value[flat.depth == common[-1]]).item())
             rows.append(
                 {
                     "attention": attention,
                     "d": d,
                     "b": b,
                     "mean": exact,
-                    "ours": ours,
-                    "ratio_published": round(floor / floors[0], 5),
-                    "ratio_published_difference_percent": 100 * (floor / floors[0] / exact - 1),
+                    "collapse": ours,
+                    "collapse_published": round(floor / floors[0], 5),
+                    "collapse_published_difference_percent": 100 * (floor / floors[0] / exact - 1),
                     "floor_published": floor,
                     "implied": floor / exact,
                     "note": "" if common.size else "not run",
@@ -209,7 +208,8 @@ def fits_over_ranges(cube: xr.Dataset, spectrum: Spectrum, k: int) -> Iterator[t
 
 def _softmax_level(cube: xr.Dataset, fits: pd.DataFrame | None, spectrum: Spectrum) -> tuple[float, float, str, str]:
     """Find the fitted floor or, where there is none, the loss of the deepest models: value, error, what it is, note."""
-    fit, runs = None if fits is None else find_fit(fits, "loss", spectrum, 2), unconverged(cube, spectrum, 2)
+    fit: Any = None if fits is None else find_fit(fits, "loss", spectrum, 2)
+    runs = unconverged(cube, spectrum, 2)
     if is_determined(fit):
         return float(fit["floor"]), float(fit["floor_se"]), "$L_0$", runs
     losses = curve(cube, "loss", spectrum, 2)
@@ -225,16 +225,13 @@ def _share(cube: xr.Dataset, fit: Any, spectrum: Spectrum, k: int, attention: st
     notes = [unconverged(cube, spectrum, k)]
     first = error = floor = floor_se = math.nan
     if 1 in losses.depth:
-        first, error = (
-            float(losses.value[losses.depth == 1].item()),
-            float(differences.error[differences.depth == 1].item()),
-        )
+        first, error = float(losses.value[0]), float(differences.error[0])
     else:
         notes.insert(0, "not run at L = 1")
     if is_determined(fit):
         floor, floor_se = float(fit["floor"]), float(fit["floor_se"])
     else:
-        notes.insert(0, "plateau" if attention == "linear" else why_undetermined(fit))
+        notes.insert(0, "no fit: linear attention has a plateau" if attention == "linear" else why_undetermined(fit))
     return row | {
         "first": first,
         "first_se": float(losses.error[0]) if math.isfinite(first) else math.nan,

@@ -44,7 +44,7 @@ SIZED = ("Table 1", "Table 3", "Table 4", "Table 5")
 DEEP, DEEP_GENERALISED = 64, 16
 """Depths that must be reached to judge a law in depth: controlled models, generalised models (App. C)."""
 
-MODERATE_DEPTH = 8
+MODERATE_DEPTH = 4
 """Where "beyond moderate depth" (App. C) is taken to begin."""
 
 MODELS = {

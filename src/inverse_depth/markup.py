@@ -44,6 +44,18 @@ HEADINGS = {
     "verdict": "verdict",
     "why": "why",
     "numbers": "numbers",
+    "d": "$d$",
+    "P": "$P$",
+    "softmax_is": "which is",
+    "first": "$R_1$",
+    "share": "$(R_1 - L_0) / R_1$",
+    "deepest": "deepest $L$",
+    "share_deepest": "$(R_1 - R_L) / R_1$",
+    "mean": "mean of $k^{-b}$",
+    "collapse": "$R(0, b) / R(0, 0)$",
+    "implied": "published floor / mean",
+    "depths": "depths",
+    "points": "number",
     "agrees": "agrees",
     "differs": "differs",
     "cannot be decided": "cannot be decided",
@@ -105,14 +117,18 @@ def _cell(name: str, value: Any, error: float, sign: str) -> str:
         return "none" if name in WITHOUT_NOTE else "see note"
     if name.endswith(("_published", "paper")) and not math.isfinite(error):
         return f"{value:.10g}"  # as it was printed
-    if name.endswith(("difference", "_percent")):
-        return f"{value:+.3f}" if name.endswith("difference") else f"{value:+.2f}"
+    if name == "difference":
+        return f"{value:+.3g}"
+    if name.endswith(("_difference", "_percent")):
+        return f"{value:+.3f}" if name.endswith("_difference") else f"{value:+.2f}"
     if name == "sigmas":
         return f"{value:+.1f}"
     if name.startswith("r_squared"):
         return f"{value:.5f}"
     if name.endswith(("_low", "_high", "zeta")):
         return f"{value:.3f}"
+    if 0 < abs(value) < 1e-4:
+        return f"{value:.2g} {sign} {error:.1g}" if math.isfinite(error) else f"{value:.2g}"
     return plus_minus(value, error, sign)
 
 

@@ -119,8 +119,8 @@ def judge(kind: Kind, ours: Measured, paper: float, paper_se: float = math.nan) 
         verdict, why = DIFFERS, f"{'not' if kind.side else 'outside'} {kind.words()}, nor within two errors"
     elif kind.side != "at least" and ours.error > allowed:
         verdict, why = UNDECIDED, f"our error exceeds the tolerance, {kind.words()}"
-    elif distance <= allowed:
+    elif distance <= kind.allowed(paper, 0.0):
         verdict, why = AGREES, kind.words() if kind.side else f"within {kind.words()}"
     else:
-        verdict, why = AGREES, "within two errors"
+        verdict, why = AGREES, "within the published error" if distance <= allowed else "within two errors"
     return verdict, join_notes([why, caveat])

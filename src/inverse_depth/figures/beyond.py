@@ -71,16 +71,12 @@ def _draw(
         starts |= {depths[0] for depths, _ in fits}
         # Curves stand a little beside each other: their bars would hide one another.
         place = np.array([start for start, _ in known], dtype=float) * 2 ** (0.06 * (i - (len(keys) - 1) / 2))
-        ax.errorbar(
-            place,
-            [fit.exponent for _, fit in known],
-            [fit.exponent_se for _, fit in known],
-            fmt=f"-{look[spectrum, k].marker}",
-            color=look[spectrum, k].color,
-            linewidth=0.7,
-            elinewidth=0.8,
-            label=name + (f" ({missing} of {len(fits)} not determined)" if missing else ""),
-        )
+        value = np.array([fit.exponent for _, fit in known])
+        error = np.array([fit.exponent_se for _, fit in known])
+        color, marker = look[spectrum, k].color, look[spectrum, k].marker
+        ax.errorbar(place, value, error, fmt="none", ecolor=color, elinewidth=0.8)
+        label = name + (f" ({missing} of {len(fits)} not determined)" if missing else "")
+        ax.plot(place, value, f"-{marker}", color=color, linewidth=0.7, label=label)
     draw_missing(ax, absent)
     legend_above(ax)
     ax.set(xlabel="Shallowest depth fitted", ylabel=r"Fitted exponent $\alpha$")
