@@ -207,7 +207,7 @@ def test_what_was_not_run_or_determined_is_not_judged(inputs):
 
 @pytest.mark.parametrize(("earlier", "verdict"), [(1.05, AGREES), (1.08, UNDECIDED)])
 def test_what_the_last_round_of_training_did(inputs, earlier, verdict):
-    """Both seeds at L = 2 lost a share of the loss in their last round, so the plateau over two depths lost half of it."""
+    """Both seeds at L = 2 lost a share of the loss in their last round, the plateau over two depths half of it."""
     cube = make_cube({(0, 0, 2): Law(59.85, 0.0, 1.0)}, (1, 2), noise=1e-6, size=(128, 1024))
     cube["converged"].loc[dict(L=2)] = 0
     cube["loss_by_step"].loc[dict(L=2, step=14000)] = cube["loss"].sel(L=2)
