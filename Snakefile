@@ -20,8 +20,10 @@ rule all:
 
 include: "workflow/rules/spectra.smk"
 include: "workflow/rules/theory.smk"
+include: "workflow/rules/illustration.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/measurements.smk"
 include: "workflow/rules/cubes.smk"
 include: "workflow/rules/fits.smk"
 include: "workflow/rules/artifacts.smk"

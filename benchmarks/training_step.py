@@ -16,13 +16,15 @@ from collections.abc import Callable
 import torch
 
 from inverse_depth.contexts import Family, generator, haar_rotation, sample_contexts
-from inverse_depth.models import ModelSpec, build_model, reference
+from inverse_depth.models import reference
+from inverse_depth.models.base import ModelSpec, build_model
 from inverse_depth.training import Objective, accumulate_gradients
 
 CASES = [
     # attention, depth, dimension, context length, batch
     ("softmax", 16, 16, 64, 64),
     ("softmax", 64, 16, 64, 64),
+    ("softmax", 64, 16, 64, 256),
     ("linear", 4, 128, 1024, 4),
     ("linear", 16, 128, 1024, 4),
 ]

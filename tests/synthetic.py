@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from inverse_depth.attention_structure import identity_share, selection_percentiles
+
 Key = tuple[float, float, int]
 
 
@@ -79,6 +81,7 @@ def make_cube(
         "mode": np.arange(1, modes + 1),
         "step": np.array(steps, dtype=np.int64),
         "block": np.arange(256),
+        "history": np.unique(np.geomspace(1, steps[-1], 40).astype(int)),
     }
     shape = tuple(len(values) for values in coords.values())
 
@@ -95,6 +98,7 @@ def make_cube(
         cube[name] = empty("step")
     for name in ("loss_block", "shared_error_block"):
         cube[name] = empty("block")
+    cube["selected_mass"] = empty("history")
     number = cube["mode"].astype(float)
     cube["eigenvalue"] = number ** -cube["a"]
     cube["teacher_eigenvalue"] = number ** -cube["b"]
@@ -124,6 +128,10 @@ def make_cube(
         late = 1 + 0.02 * (cube["step"][0] / cube["step"]) * np.log2(2 * depth)
         cube["loss_by_step"].loc[at] = (loss * late / late.isel(step=-1)).transpose("L", "seed", "step")
         cube["loss_by_step_se"].loc[at] = noise * law.loss(1)
+        # attention leaves the uniform distribution over 64 tokens; deeper models take longer, and stop later
+        mass = 1 - (1 - 1 / 64) / (1 + cube["history"] / (30 * depth))
+        mass = mass.where(cube["history"] <= steps[-1] * depth / depth.max())
+        cube["selected_mass"].loc[at] = mass.expand_dims(seed=len(seeds)).transpose("L", "seed", "history")
         for name, value in (("converged", float(converged)), ("steps", steps[-1]), ("seconds", 1.0)):
             cube[name].loc[at] = value
     return cube
@@ -171,14 +179,43 @@ def make_floors(values: dict[Key, float], se: float = 0.002, size: tuple[int, in
     return xr.Dataset({"floor": floor, "floor_se": floor * 0 + se}, attrs=attrs)
 
 
-def make_updates(depths: Sequence[int], scale: float = -2.3) -> xr.Dataset:
-    """A cube of the model with context updates: top 2 falls with depth, top 16 does not; m is the same everywhere."""
-    laws = {(0, 0, 2): Law(2.0, 0.1, 1.0), (0, 0, 16): Law(0.25, 0.0, 1.0)}
-    cube = make_cube(laws, depths, noise=1e-6)
-    return cube.assign(update_scale=cube["loss"] * 0 + scale)
+def with_update_scale(cube: xr.Dataset, scales: dict[Key, Sequence[float]]) -> xr.Dataset:
+    """The cube of a model with context updates: m at every depth, seeds 0.1 apart, and no layers to compare."""
+    cube = cube.assign(update_scale=xr.full_like(cube["loss"], np.nan))
+    for (a, b, k), values in scales.items():
+        spread = np.asarray(values)[:, None] + 0.1 * np.arange(cube.sizes["seed"])
+        cube["update_scale"].loc[dict(a=a, b=b, k=k)] = spread
+    for name in ("shared_error", "disagreement", "shared_error_se", "disagreement_se", "shared_error_block"):
+        cube[name][:] = np.nan
+    return cube
 
 
-def make_context_attention(rho: dict[int, float], se: float = 0.001) -> xr.Dataset:
-    """The weight of the diagonal in the context-to-context attention, over target sizes."""
-    values = ("k", np.array(list(rho.values())))
-    return xr.Dataset({"rho": values, "rho_se": ("k", np.full(len(rho), se))}, {"k": list(rho)})
+def make_context_attention(shares: dict[int, float], tokens: int = 64, noise: float = 0.3, seed: int = 0) -> xr.Dataset:
+    """Attention between context tokens, rho I + (1 - rho) J with rows of uneven weights, for each target size."""
+    rng = np.random.default_rng(seed)
+    uneven = np.exp(noise * rng.standard_normal((len(shares), tokens, tokens)))
+    share = np.array(list(shares.values()))[:, None, None]
+    matrices = share * np.eye(tokens) + (1 - share) * uneven / uneven.sum(axis=-1, keepdims=True)
+    rho, residual = identity_share(matrices)
+    return xr.Dataset(
+        {
+            "attention": (("k", "query", "token"), matrices),
+            "rho": ("k", rho),
+            "rho_se": ("k", 0.02 * np.minimum(rho, 1 - rho)),
+            "fit_residual": ("k", residual),
+        },
+        {"k": np.array(list(shares), dtype=np.int64)},
+    )
+
+
+def make_selection(
+    depths: Sequence[int] = (1, 256), seeds: int = 2, contexts: int = 2000, percentiles: Sequence[float] = range(1, 100)
+) -> xr.Dataset:
+    """Selection losses of a shallow model that is uneven across contexts and of a deep one that is not."""
+    rng = np.random.default_rng(0)
+    hardness = rng.standard_normal(contexts)
+    own = 0.2 * rng.standard_normal((2, seeds, contexts))
+    level, spread = np.array([0.3, 0.25])[:, None, None], np.array([0.5, 0.2])[:, None, None]
+    losses = level * np.exp(spread * (hardness + own))
+    coords = {"L": np.array(depths, dtype=np.int64), "seed": np.arange(seeds)}
+    return selection_percentiles(xr.DataArray(losses, coords, ("L", "seed", "context")), percentiles, seed=0)

@@ -54,6 +54,8 @@ def test_figures_and_tables_need_no_torch():
         "import sys, inverse_depth.comparison, inverse_depth.beyond, inverse_depth.markup;"
         "import inverse_depth.figures.easy, inverse_depth.figures.difficult, inverse_depth.figures.training;"
         "import inverse_depth.figures.beyond;"
+        "import inverse_depth.figures.overview, inverse_depth.figures.drawn, inverse_depth.mode_tables;"
+        "import inverse_depth.figures.variants;"
         "sys.exit('torch' in sys.modules or 'snakemake' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}).returncode == 0

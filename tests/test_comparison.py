@@ -12,9 +12,9 @@ from synthetic import (
     make_cube,
     make_fits,
     make_floors,
-    make_updates,
     softmax_easy_laws,
     softmax_laws,
+    with_update_scale,
 )
 
 from inverse_depth.comparison import ENTRIES, comparison, comparison_summary
@@ -44,8 +44,11 @@ def inputs():
         "softmax_easy": make_cube(softmax_easy_laws(), (1, 2)),
         "single_stream": make_cube({(0, 0, 2): Law(2.0, 0.1, 1.0)}, DEPTHS, noise=1e-6),
         "decoupled_values": make_cube({(0, 0, 2): Law(2.0, 0.1, 0.5)}, DEPTHS, noise=1e-6),
-        "context_updates": make_updates(DEPTHS[:-1]),
-        "context_attention": make_context_attention({2: 0.9999, 16: 0.0989}),
+        "context_updates": with_update_scale(
+            make_cube({(0, 0, 2): Law(2.0, 0.1, 1.0), (0, 0, 16): Law(0.25, 0.0, 1.0)}, DEPTHS[:-1], noise=1e-6),
+            {(0, 0, 16): [0.0, -2.3, -2.4, -2.3, -2.4, -2.4]},
+        ),
+        "context_attention": make_context_attention({2: 0.9999, 16: 0.0989}, noise=0.01),
     }
 
 
@@ -160,7 +163,8 @@ def test_claims(inputs):
     assert found(frame, "Fig. 9", "exponent of the loss")["verdict"] == AGREES
     assert found(frame, "Fig. 10", "exponent of the loss")["ours"] == pytest.approx(0.5, abs=0.01)
     assert found(frame, "Fig. 10", "exponent of the loss")["verdict"] == DIFFERS
-    assert found(frame, "Fig. 11", "mask scalar m", k=16)["verdict"] == AGREES
+    scalar = found(frame, "Fig. 11", "mask scalar m", k=16)  # without L = 1, where m does not act
+    assert scalar["ours"] == pytest.approx(-2.31) and scalar["verdict"] == AGREES
     assert found(frame, "Fig. 11", "fall after two layers", k=16)["verdict"] == AGREES
     assert set(frame[frame["place"] == "Fig. 12"]["verdict"]) == {AGREES}
     growth = found(frame, "Fig. 9", "growth of the disagreement")

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inverse_depth.config import ConfigError, Run, load_study, parse_study
+from inverse_depth.config import ConfigError, Run, group_id, load_study, parse_study
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,7 +18,7 @@ STUDY = yaml.safe_load(
     """
     study: small
     device: cpu
-    control_contexts: 4096
+    control_ratio: 4
     training:
       brief: {parameters: merged, batch_size: 8, learning_rate: 1e-2, first_round: 2, max_steps: 6, tolerance: 0.1}
     experiments:
@@ -67,7 +68,7 @@ def refusal(key, value):
     ("key", "value", "words"),
     [
         # unknown and missing keys
-        ("stduy", "x", ["stduy: unknown key; did you mean 'study'?", "allowed: control_contexts, device"]),
+        ("stduy", "x", ["stduy: unknown key; did you mean 'study'?", "allowed: control_ratio, device"]),
         (f"{EXPERIMENT}.contxt_length", 8, ["first.contxt_length: unknown key; did you mean 'context_length'?"]),
         (f"{GRID}.depth", [1], ["grid.0.depth: unknown key; did you mean 'depths'?", "seeds, spectra, target_sizes"]),
         ("training.brief.lr", 0.1, ["training.brief.lr: unknown key (allowed: batch_size"]),
@@ -130,8 +131,16 @@ def refusal(key, value):
         (
             EXPERIMENT,
             STUDY["experiments"]["first"] | {"attention": "linear", "variant": "decoupled_values"},
-            ["'decoupled_values'", "'controlled' only"],
+            ["'decoupled_values'", "linear attention allows controlled"],
         ),
+        (
+            f"{EXPERIMENT}.variant",
+            "single_stream",
+            ["brief.teacher is 'integrated'", "'single_stream'", "allows sampled"],
+        ),
+        ("training.brief.warmup", 2, ["warmup is 2", "less than first_round (2)"]),
+        ("training.brief.tolerance", 2, ["training.brief.tolerance: found 2", "less than 1"]),
+        ("training.brief.max_steps", 10**9, ["max_steps: found 1000000000", "less than or equal to 10000000"]),
     ],
 )
 def test_refusals_name_key_value_and_what_is_allowed(key, value, words):
@@ -231,15 +240,44 @@ def test_runs_are_the_product_of_the_grid_under_names_of_their_own():
     runs = parse_study(STUDY).runs("first")
     assert len(runs) == 2 * 2 * 1 * 2
     assert runs["L2_a0.25_b1_k2_s0-1"] == Run("first", 2, 0.25, 1.0, 2, (0, 1))
-    assert {run.group for run in runs.values()} == {"a0_b0_k2", "a0.25_b1_k2"}
+    assert set(parse_study(STUDY).groups("first")) == {(0, 0, 2), (0.25, 1, 2)}
     close = parse_study(changed(f"{GRID}.spectra", [[0.1234567, 0], [0.12345678, 0]]))
     assert len(close.runs("first")) == 8
 
 
+def test_at_a_zero_one_training_serves_all_b_unless_teachers_are_sampled():
+    spectra = changed(f"{GRID}.spectra", [[0, 0], [0, 0.5], [1, 0.5]])
+    study = parse_study(spectra)
+    groups = study.groups("first")
+    assert list(groups) == [(0, 0, 2), (0, 0.5, 2), (1, 0.5, 2)]
+    assert groups[0, 0, 2] == groups[0, 0.5, 2] and len(study.runs("first")) == 2 * 2 * 2
+    spectra["training"]["brief"]["teacher"] = "sampled"
+    assert len(parse_study(spectra).runs("first")) == 3 * 2 * 2
+
+
+def test_measurements_are_of_models_that_are_trained():
+    study = copy.deepcopy(STUDY)
+    section = {"experiment": "first", "spectrum": [0, 0], "target_size": 2, "depths": [1, 2], "contexts": 100}
+    study["measurements"] = {"selection": section}
+    found = parse_study(study)
+    assert [run.depth for run in found.measured_runs(found.measurements.selection)] == [1, 1, 2, 2]
+    for change, words in [
+        ({"experiment": "second"}, "measurements.selection.experiment is 'second': allowed are first"),
+        ({"depths": [1, 4]}, "does not train"),
+        ({"spectrum": [0, 1]}, "does not train"),
+        ({"target_size": 3}, "does not train"),
+        ({"depths": [1]}, "measurements.selection.depths: found [1]"),
+        ({"depth": 1}, "measurements.selection.depth: unknown key; did you mean 'depths'?"),
+    ]:
+        study["measurements"] = {"selection": section | change}
+        with pytest.raises(ConfigError, match=re.escape(words)):
+            parse_study(study)
+
+
 def test_numbers_in_the_notations_of_yaml_mean_the_same():
     assert parse_study(STUDY).training["brief"].learning_rate == 0.01  # YAML 1.1 reads 1e-2 as text
-    runs = parse_study(changed(f"{GRID}.spectra", [[-0.0, 1]])).runs("first")
-    assert "L1_a0_b1_k2_s2" in runs
+    study = parse_study(changed(f"{GRID}.spectra", [[-0.0, 1]]))
+    assert group_id(*next(iter(study.groups("first")))) == "a0_b1_k2"
 
 
 def test_settings_hold_what_a_result_depends_on_and_nothing_else():
@@ -255,10 +293,10 @@ def test_settings_hold_what_a_result_depends_on_and_nothing_else():
         (f"{GRID}.depths", [1, 2, 4], False),
         ("device", "auto", False),
         ("study", "other", False),
-        ("control_contexts", 8192, False),
+        ("control_ratio", 8, False),
     ]:
         other = parse_study(changed(key, value))
         assert (other.training_settings(run) != training) == retrains, key
         same_cube = other.experiment_settings("first") == study.experiment_settings("first")
         assert same_cube == (key in {f"{EXPERIMENT}.fit", "device", "study"}), key
-    assert study.evaluation_settings(run)["evaluation_contexts"] == 256
+    assert study.evaluation_settings("first", 0.25, 1.0, 2)["evaluation_contexts"] == 256

@@ -13,6 +13,7 @@ from inverse_depth.config import Run
 from inverse_depth.contexts import Family, generator, sample_contexts
 from inverse_depth.cubes import build_cube, open_cube
 from inverse_depth.evaluation import _estimate, control_dataset, evaluate
+from inverse_depth.models.linear import LinearAttention
 from inverse_depth.provenance import attributes
 from inverse_depth.runs import load_model
 from inverse_depth.spectra import power_law_spectrum
@@ -148,7 +149,7 @@ def test_errors_cover(monkeypatch):
 def test_linear_control_is_exact_and_lowers_the_error(tmp_path, monkeypatch):
     run = trained(tmp_path, LINEAR_EASY, [Run("small", 3, A, B, 1, (0,))])
     controlled = evaluate(run, None, LINEAR_EASY, a=A, b=B, k=1, device="cpu")
-    monkeypatch.setattr(evaluation, "LinearAttention", type(None))
+    monkeypatch.setattr(LinearAttention, "isotropic_response", lambda self, eigenvalues: None)
     plain = evaluate(run, None, LINEAR_EASY, a=A, b=B, k=1, device="cpu")
     assert controlled["loss_se"].item() < 0.5 * plain["loss_se"].item()
     assert abs((controlled["loss"] - plain["loss"]).item()) < 4 * plain["loss_se"].item()
@@ -177,9 +178,9 @@ def test_b_collapse(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def cube(runs, evaluated):
+def cube(evaluated):
     evaluated = evaluated.assign_attrs(attributes("x", {}))
-    return build_cube([evaluated], runs, "small", {"d": 4})
+    return build_cube([evaluated], "small", {"d": 4})
 
 
 def test_cube_has_the_axes_and_attributes(cube, evaluated):
@@ -194,10 +195,10 @@ def test_cube_has_the_axes_and_attributes(cube, evaluated):
         assert cube.attrs[name], name
 
 
-def test_cube_of_several_spectra_is_nan_where_nothing_ran(cube, runs, evaluated, tmp_path):
+def test_cube_of_several_spectra_is_nan_where_nothing_ran(cube, evaluated, tmp_path):
     other = trained(tmp_path, EXPERIMENT, [Run("small", 1, 0.0, 0.0, K, (0,))])
     more = evaluate(other, None, EXPERIMENT, a=0.0, b=0.0, k=K, device="cpu").assign_attrs(attributes("x", {}))
-    wide = build_cube([evaluated.assign_attrs(attributes("x", {})), more], [*runs, *other], "small", {})
+    wide = build_cube([evaluated.assign_attrs(attributes("x", {})), more], "small", {})
     assert wide["a"].values.tolist() == [0.0, A] and wide["b"].values.tolist() == [0.0, B]
     assert wide["loss"].notnull().sum() == 7 and wide["converged"].notnull().sum() == 7
     xr.testing.assert_equal(wide["loss"].sel(a=A, b=B), cube["loss"].sel(a=A, b=B))

@@ -5,17 +5,24 @@ from synthetic import (
     Law,
     linear_difficult_laws,
     linear_easy_laws,
+    make_context_attention,
     make_cube,
     make_fits,
+    make_selection,
     softmax_easy_laws,
     softmax_laws,
+    with_update_scale,
 )
 
 from inverse_depth.curves import curve, plus_minus, trained_for
 from inverse_depth.figures.difficult import figure_5, figure_6, figure_7, figure_14
-from inverse_depth.figures.easy import THRESHOLD, figure_3, figure_4
+from inverse_depth.figures.drawn import BLUE, GREEN, RED, figure_2, figure_8
+from inverse_depth.figures.easy import THRESHOLD, attention_histories, figure_3, figure_4
+from inverse_depth.figures.overview import figure_1
 from inverse_depth.figures.panels import looks
 from inverse_depth.figures.training import training_length_linear, training_length_softmax
+from inverse_depth.figures.variants import figure_9, figure_10, figure_11, figure_12, figure_13
+from inverse_depth.illustration import illustration_dataset
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -167,8 +174,51 @@ def test_figure_4_keeps_what_is_not_above_zero_at_its_error():
     figure = figure_4(cube)
     depth, value = points(figure.axes[0], "s")
     np.testing.assert_allclose(value[depth == 4], 3e-9)
-    assert legend(figure.axes[0]) == ["$a = 0$", "$a = 0.5$", "$a = 1$"]
-    assert legend(figure.axes[1]) == ["$b = 0$", "$b = 0.5$", "$b = 1$"]
+    assert [label.partition(":")[0] for label in legend(figure.axes[0])] == ["$a = 0$", "$a = 0.5$", "$a = 1$"]
+    assert [label.partition(":")[0] for label in legend(figure.axes[1])] == ["$b = 0$", "$b = 0.5$", "$b = 1$"]
+
+
+def test_figure_4_names_the_loss_of_the_shallowest_model():
+    cube = make_cube(softmax_easy_laws(), DEPTHS, seeds=(0,), noise=0.0)
+    cube["loss_se"].loc[dict(a=1)] = 3e-4
+    labels = legend(figure_4(cube).axes[0])
+    assert labels[1].endswith(r"$\mathcal{R}_{1} = 1.5 \times 10^{-5}$")
+    assert labels[2].endswith(r"$\mathcal{R}_{1} < 3.0 \times 10^{-4}$")
+
+
+def test_attention_along_training():
+    cube = make_cube(softmax_easy_laws(), DEPTHS)
+    panel = figure_4(cube).axes[2]
+    assert legend(panel) == ["$L = 1$", "$L = 4$", "$L = 16$", "$L = 64$"]
+    mass = cube["selected_mass"].sel(a=1, b=0, k=1, L=4).mean("seed").dropna("history")
+    line = next(line for line in panel.get_lines() if line.get_label() == "$L = 4$")
+    np.testing.assert_array_equal(line.get_xdata(), mass["history"])
+    np.testing.assert_allclose(line.get_ydata(), mass)
+    assert panel.get_xscale() == "log" and panel.get_ylim()[0] == 0
+
+
+def test_a_seed_that_stopped_keeps_its_attention():
+    cube = make_cube(softmax_easy_laws(), [1, 2])
+    history = cube["history"].to_numpy()
+    cube["selected_mass"].loc[dict(a=1, b=0, k=1, L=2)] = 0.5
+    cube["selected_mass"].loc[dict(a=1, b=0, k=1, L=2, seed=1, history=history[:10])] = 0.9
+    cube["selected_mass"].loc[dict(a=1, b=0, k=1, L=2, seed=1, history=history[10:])] = np.nan
+    cube["selected_mass"].loc[dict(a=1, b=0, k=1, L=1)] = np.nan
+    (step, mass), *others = attention_histories(cube).values()
+    assert not others and step.tolist() == history.tolist()
+    np.testing.assert_allclose(mass, 0.7)
+
+
+@pytest.mark.parametrize("without", ["variable", "spectrum", "values"])
+def test_no_attention_history_is_said(without):
+    cube = make_cube(softmax_easy_laws(), [1, 2])
+    if without == "variable":
+        cube = cube.drop_vars("selected_mass")
+    elif without == "spectrum":
+        cube = cube.sel(a=[0.0, 0.5])
+    else:
+        cube["selected_mass"][:] = np.nan
+    assert [text.get_text() for text in figure_4(cube).axes[2].texts if text.get_text() != "(c)"] == ["no data"]
 
 
 def test_modes_collapse_if_they_share_a_law():
@@ -226,7 +276,105 @@ def test_training_length_linear_is_relative_to_zeta():
         np.testing.assert_allclose(line.get_ydata(), [1.3 * 0.85, 1.3])
 
 
-@pytest.mark.parametrize("draw", [figure_6, figure_7, figure_14, training_length_softmax])
+@pytest.mark.parametrize("draw", [figure_9, figure_10])
+def test_generalised_models_show_loss_shared_error_and_disagreement(draw):
+    laws = {(0, 0, 2): Law(2.0, 0.1, 0.9)}
+    cube = make_cube(laws, DEPTHS)
+    cube["mode_loss"][:] = np.nan
+    losses, shared, disagreement = draw(cube, make_fits(laws, DEPTHS)).axes
+    assert legend(losses) == [r"$(0, 0)$: $\alpha = 0.90 \pm 0.02$"]
+    np.testing.assert_allclose(dashed(losses)[0].get_ydata(), laws[0, 0, 2].loss(dashed(losses)[0].get_xdata()))
+    for ax, name, shown in ((losses, "loss", DEPTHS), (shared, "shared_error", DEPTHS[1:])):
+        depth, value = points(ax, "o")
+        assert depth.tolist() == list(shown)
+        np.testing.assert_allclose(value, cube[name].sel(a=0, b=0, k=2, L=depth).mean("seed"))
+    assert disagreement.get_yscale() == "log"
+
+
+def test_a_shared_error_below_zero_is_drawn():
+    laws = {(0, 0, 2): Law(0.2, 0.5, 1.0, gap=1.0)}
+    cube = make_cube(laws, DEPTHS)
+    assert (cube["shared_error"].sel(L=2) < 0).all()
+    _, shared, disagreement = figure_9(cube, make_fits(laws, DEPTHS)).axes
+    assert points(shared, "o")[0].tolist() == list(DEPTHS[1:])
+    assert (shared.get_yscale(), disagreement.get_yscale()) == ("linear", "log")
+    assert shared.get_ylim()[0] < cube["shared_error"].sel(L=2).mean()
+
+
+def context_updates(depths=DEPTHS, targets=(2, 16)):
+    laws = {(0, 0, 2): Law(1.8, 0.3, 0.8), (0, 0, 16): Law(0.25, 0.02, 2.0)}
+    scales = {(0, 0, 2): -0.5 * np.arange(1, len(depths) + 1), (0, 0, 16): np.full(len(depths), -2.4)}
+    kept = {key: law for key, law in laws.items() if key[2] in targets}
+    cube = with_update_scale(make_cube(kept, depths), {key: scales[key] for key in kept})
+    return cube, make_fits(kept, depths, undetermined={(0, 0, 16): "flat loss"})
+
+
+def test_context_updates():
+    cube, fits = context_updates()
+    two, sixteen, m_two, m_sixteen = figure_11(cube, fits).axes
+    assert legend(two) == [r"top 2: $\alpha = 0.80 \pm 0.02$"]
+    assert legend(sixteen) == [r"top 16: $\alpha$ not determined"] and not dashed(sixteen)
+    np.testing.assert_allclose(points(sixteen, "s")[1], cube["loss"].sel(a=0, b=0, k=16).mean("seed"))
+    np.testing.assert_allclose(points(m_two, "o"), [DEPTHS[1:], -0.5 * np.arange(2, 8) + 0.05])
+    np.testing.assert_allclose(points(m_sixteen, "s")[1], -2.35)
+    np.testing.assert_allclose(bars(m_two), 0.05)
+    assert m_two.get_yscale() == "linear" and m_two.get_ylim()[0] < -3.45 and m_two.get_ylim()[1] >= 0
+    assert legend(m_two) == ["top 2"] and legend(m_sixteen) == ["top 16", "published: $-2.3$"]
+    dotted = [line for line in m_sixteen.get_lines() if line.get_linestyle() == ":"]
+    assert [set(line.get_ydata()) for line in dotted] == [{-2.3}]
+
+
+def test_a_target_size_without_context_updates_is_named():
+    figure = figure_11(*context_updates(targets=(2,)))
+    assert [legend(ax) for ax in figure.axes[1::2]] == [["not run: top 16"], ["not run from two layers: top 16"]]
+    assert [text.get_text() for text in figure.axes[3].texts][-1] == "no data"
+
+
+def test_context_attention_is_drawn_beside_the_published_shares():
+    measured = make_context_attention({2: 0.93, 16: 0.12}, tokens=8)
+    measured["rho"][:], measured["rho_se"][:], measured["fit_residual"][:] = [0.951, 0.1234], [0.002, 0.03], 0.0123
+    two, sixteen, bar = figure_12(measured).axes
+    np.testing.assert_array_equal(two.images[0].get_array(), measured["attention"].sel(k=2))
+    np.testing.assert_array_equal(sixteen.images[0].get_array(), measured["attention"].sel(k=16))
+    assert two.images[0].get_clim() == sixteen.images[0].get_clim() == (0.01 / 8, 1)
+    assert two.get_title(loc="left").splitlines() == [
+        r"top 2: $\rho = 0.951 \pm 0.002$",
+        "published: 0.9999; residual: 0.012",
+    ]
+    assert sixteen.get_title(loc="left").startswith("top 16: $\\rho = 0.12 \\pm 0.03$\npublished: 0.0989")
+    assert bar.get_ylabel() == "Attention weight"
+
+
+def test_context_attention_that_was_not_measured_is_named():
+    two, sixteen, _ = figure_12(make_context_attention({2: 0.9}, tokens=8)).axes
+    assert two.images and not sixteen.images
+    assert sixteen.get_title(loc="left") == "top 16: not measured\npublished: 0.0989"
+    nothing = figure_12(make_context_attention({2: np.nan}, tokens=8))
+    assert len(nothing.axes) == 2 and not nothing.axes[0].images
+
+
+def test_selection_percentiles_of_two_depths():
+    measured = make_selection(depths=(1, 32), percentiles=(10, 50, 90))
+    figure = figure_13(measured)
+    levels, fall = figure.axes
+    for line, depth in zip(levels.get_lines(), (1, 32), strict=True):
+        assert line.get_label() == f"$L = {depth}$" and line.get_xdata().tolist() == [10, 50, 90]
+        np.testing.assert_array_equal(line.get_ydata(), measured["selection_loss"].sel(L=depth))
+    np.testing.assert_array_equal(fall.get_lines()[0].get_ydata(), measured["difference"])
+    assert set(fall.get_lines()[1].get_ydata()) == {0}
+    assert fall.get_ylabel() == r"$\Delta Q(q) = Q_{1}(q) - Q_{32}(q)$"
+    edges = fall.collections[0].get_paths()[0].vertices
+    middle = edges[edges[:, 0] == 50, 1]
+    np.testing.assert_allclose(np.ptp(middle), 2 * measured["difference_se"].sel(percentile=50))
+    assert figure._supxlabel.get_text().startswith("2,000 contexts")
+
+
+def test_selection_that_was_not_measured():
+    figure = figure_13(make_selection() * np.nan)
+    assert [ax.texts[-1].get_text() for ax in figure.axes] == ["no data"] * 2
+
+
+@pytest.mark.parametrize("draw", [figure_6, figure_7, figure_9, figure_14, training_length_softmax])
 def test_a_poor_study_still_draws(draw, tmp_path):
     laws = {(0, 0, 2): Law(2.0, 0.1, 1.0)}
     cube = make_cube(laws, [1, 4, 16], seeds=(3,), steps=(300,), converged=False)
@@ -234,6 +382,99 @@ def test_a_poor_study_still_draws(draw, tmp_path):
         cube[name].loc[{"L": 4}] = np.nan
     fits = make_fits(laws, [1, 16], (300,), undetermined={(0, 0, 2): "2 depths cannot determine 3 parameters"})
     draw(cube, fits).savefig(tmp_path / "figure.png")
+
+
+def overview():
+    return {
+        "linear_easy": make_cube(linear_easy_laws(), DEPTHS),
+        "softmax_easy": make_cube(softmax_easy_laws(), [1, 2, 4]),
+        "linear_difficult": make_cube(linear_difficult_laws(), [1, 2, 4]),
+        "softmax_difficult": make_cube(softmax_laws(), DEPTHS),
+    }
+
+
+def marker_of(ax, label):
+    return next(line.get_marker() for line in ax.get_lines() if line.get_label() == label)
+
+
+def test_overview_draws_every_cube():
+    cubes = overview()
+    easy, flat, plateau, deep = figure_1(**cubes).axes
+    depth, value = points(easy, marker_of(easy, "$(2, 0.5)$"))
+    np.testing.assert_allclose(value, cubes["linear_easy"]["loss"].sel(a=2, b=0.5, k=1, L=depth).mean("seed"))
+    depth, value = points(deep, marker_of(deep, "$(0.5, 0)$"))
+    loss = cubes["softmax_difficult"]["loss"].sel(a=0.5, b=0, k=2).mean("seed")
+    np.testing.assert_allclose(value, loss.sel(L=depth) / loss.sel(L=1))
+    assert [len(legend(ax)) for ax in (easy, flat, plateau, deep)] == [7, 5, 7, 7]
+    assert marker_of(flat, "$(1, 0)$") == marker_of(plateau, "$(1, 0)$") == marker_of(deep, "$(1, 0)$")
+    assert easy.get_ylim() == flat.get_ylim() and plateau.get_ylim() == deep.get_ylim()
+    assert all(ax.get_xscale() == ax.get_yscale() == "log" for ax in (easy, flat, plateau, deep))
+
+
+def test_overview_shows_solved_tasks_at_their_error_and_names_what_is_missing():
+    cubes = overview()
+    cubes["softmax_easy"]["loss"].loc[dict(a=0, b=0)] = -1e-9
+    cubes["softmax_easy"]["loss_se"].loc[dict(a=0, b=0)] = 3e-9
+    cubes["softmax_difficult"]["loss"].loc[dict(a=1, b=0, L=1)] = np.nan
+    cubes["linear_difficult"]["loss"][:] = np.nan
+    _, flat, plateau, deep = figure_1(**cubes).axes
+    np.testing.assert_allclose(points(flat, marker_of(flat, "$(0, 0)$"))[1], 3e-9)
+    assert legend(plateau) == ["not run: any spectrum"]
+    assert legend(deep)[-1] == "no $L = 1$: $(1, 0)$"
+
+
+def overlaps(texts):
+    boxes = [text.get_window_extent() for text in texts]
+    return [
+        (one.get_text(), other.get_text())
+        for i, (one, a) in enumerate(zip(texts, boxes, strict=True))
+        for other, b in zip(texts[:i], boxes[:i], strict=True)
+        if a.overlaps(b)
+    ]
+
+
+@pytest.mark.parametrize("seed", [0, 4, 19])
+@pytest.mark.parametrize("draw", [figure_2, figure_8])
+def test_names_in_drawn_figures_stay_apart_and_inside(draw, seed):
+    figure = draw(illustration_dataset(seed))
+    figure.draw_without_rendering()
+    for ax in figure.axes[:2]:
+        names = [text for text in ax.texts if text.get_text() not in ("(a)", "(b)")]
+        assert len(names) >= 2 and overlaps(names) == []
+        frame = ax.get_window_extent()
+        for box in (text.get_window_extent() for text in names):
+            assert frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
+
+
+def test_the_tasks_are_drawn_with_their_numbers():
+    contexts = illustration_dataset(19)
+    figure = figure_2(contexts)
+    for ax, task in zip(figure.axes, ("easy", "difficult"), strict=False):
+        context = contexts.sel(task=task)
+        heading = ax.get_legend().get_title().get_text()
+        assert heading.endswith(f"= {float(context['target']):.2f}$")
+        chosen = np.flatnonzero(context["selected"])
+        names = [text.get_text() for text in ax.texts]
+        for i in chosen:
+            assert f"y_{{{i + 1}}}" in heading
+            assert f"$y_{{{i + 1}}} = {float(context['labels'][i]):.2f}$" in names
+        np.testing.assert_allclose(ax.collections[0].get_offsets(), context["tokens"])
+        rings = next(line for line in ax.get_lines() if line.get_label() == " selected token")
+        np.testing.assert_allclose(rings.get_xydata(), context["tokens"][chosen])
+
+
+def test_the_geometry_of_target_and_predictable_part():
+    contexts = illustration_dataset(19)
+    context = contexts.sel(task="difficult")
+    query, target, mean = (context[name].to_numpy() for name in ("query", "target_input", "predictable_part"))
+    along = query / np.linalg.norm(query)
+    for ax in figure_8(contexts).axes:
+        vector = {line.get_color(): line.get_xydata() for line in ax.get_lines() if line.get_linewidth() == 1.8}
+        np.testing.assert_allclose(vector[GREEN][0], 0)
+        np.testing.assert_allclose(vector[GREEN][1][0], target @ along)
+        np.testing.assert_allclose(np.linalg.norm(vector[GREEN][1]), np.linalg.norm(target))
+        np.testing.assert_allclose(vector[BLUE][1][0], mean @ along)
+        np.testing.assert_allclose(vector[RED], [vector[BLUE][1], vector[GREEN][1]])
 
 
 @pytest.mark.parametrize("low", [0.3, 1.9, 1e-3, 1e-9])

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from inverse_depth.contexts import Family, generator, sample_contexts
-from inverse_depth.models import ModelSpec, build_model, reference
-from inverse_depth.models.softmax import _Mixture
+from inverse_depth.models import reference
+from inverse_depth.models.base import ModelSpec, build_model
+from inverse_depth.models.softmax import SoftmaxAttention, _Mixture, probes_and_keys
 
 SIZES = [
     # depth, dimension, width, context length, target size, a
@@ -112,7 +113,93 @@ def test_layers_are_the_terms_of_the_output(variant):
     model = build_model(ModelSpec("softmax", variant, "merged", 5, 4, 4), SEEDS, torch.float64)
     contexts = draw(Family("difficult", 4, 9, 2, 1.0))
     assert close(model.layer_residuals(contexts).mean(2), model.residual(contexts))
-    assert torch.allclose(model.attention(contexts).sum(-1), torch.ones((), dtype=torch.float64))
+    attention = model.mean_attention(contexts)
+    assert torch.allclose(attention.sum(-1), torch.ones((), dtype=torch.float64))
+    if variant == "controlled":
+        assert close((attention[:, :, None] @ contexts.tokens)[:, :, 0] - contexts.target, model.residual(contexts))
+
+
+def stream_of_full_rank(width, dimension):
+    """W_x an isometry, W_y a direction, a scale between the RMS norms of N and d numbers."""
+    isometry = torch.linalg.qr(torch.eye(width, dimension, dtype=torch.float64)).Q
+    return isometry, torch.eye(width, dtype=torch.float64)[0], torch.eye(width, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("depth, dimension, width, length, k, a", SIZES)
+def test_context_updates_are_the_literal_ones(depth, dimension, width, length, k, a):
+    model = build_model(
+        ModelSpec("softmax", "context_updates", "merged", depth, dimension, width), SEEDS, torch.float64
+    )
+    model.weights.update.data = torch.tensor([-2.3, 0.7], dtype=torch.float64)
+    model.weights.gain.data *= 1.1
+    contexts = draw(Family("difficult", dimension, length, k, a))
+    beta = teachers(len(contexts), dimension)
+    isometry, direction, identity = stream_of_full_rank(width, dimension)
+
+    def literal(replica):
+        keys = isometry @ model.weights.matrices()[replica].mT @ isometry.mT * dimension / width
+        out = model.weights.gains()[replica, 0] * direction
+        weights = reference.Weights(isometry, identity.expand(depth, -1, -1), keys, identity[None], direction, out)
+        labels = (contexts.tokens[replica] @ beta[replica][..., None])[..., 0]
+        inputs = in_model_coordinates(contexts, replica)
+        output = reference.softmax_attention(weights, inputs, labels, model.weights.update[replica])
+        return output - (contexts.target[replica] * beta[replica]).sum(-1)
+
+    compare(model, model.error(contexts, beta), torch.stack([literal(r) for r in range(len(SEEDS))]))
+
+
+@pytest.mark.parametrize("depth, dimension, width, length, k, a", SIZES)
+def test_single_stream_is_the_literal_one(depth, dimension, width, length, k, a):
+    model = build_model(ModelSpec("softmax", "single_stream", "merged", depth, dimension, width), SEEDS, torch.float64)
+    shake = torch.Generator().manual_seed(7)
+    for parameter in model.parameters():
+        parameter.data += 0.2 * torch.randn(parameter.shape, dtype=torch.float64, generator=shake)
+    contexts = draw(Family("difficult", dimension, length, k, a))
+    beta = teachers(len(contexts), dimension)
+    w = model.weights
+
+    def literal(replica):
+        identity = torch.eye(width, dtype=torch.float64).expand(depth, -1, -1)
+        keys = model.effective()["matrices"][replica].mT
+        weights = reference.Weights(
+            w.w_x[replica], identity, keys, w.w_v[replica][None], w.w_y[replica], w.w_o[replica]
+        )
+        labels = (contexts.tokens[replica] @ beta[replica][..., None])[..., 0]
+        output = reference.single_stream_attention(weights, in_model_coordinates(contexts, replica), labels)
+        return output - (contexts.target[replica] * beta[replica]).sum(-1)
+
+    errors = model.error(contexts, beta)
+    compare(model, errors, torch.stack([literal(r) for r in range(len(SEEDS))]))
+    assert close(model.layer_errors(contexts, beta).mean(-1), errors)
+
+
+def compare(model, reduced, literal):
+    """Outputs and gradients agree."""
+    assert close(reduced, literal)
+    parameters = dict(model.weights.named_parameters())
+    gradients = torch.autograd.grad(reduced.square().sum(), list(parameters.values()), allow_unused=True)
+    expected = torch.autograd.grad(literal.square().sum(), list(parameters.values()), allow_unused=True)
+    for name, ours, theirs in zip(parameters, gradients, expected, strict=True):
+        zero = torch.zeros((), dtype=torch.float64)
+        assert close(zero if ours is None else ours, zero if theirs is None else theirs), name
+
+
+def test_context_attention_is_the_first_layers(monkeypatch):
+    """With two layers, r_0 = p_2 / 2 + (m/2) p_2 A_1 / 2 + p_1 / 2 (App. C.3)."""
+    model = build_model(ModelSpec("softmax", "context_updates", "merged", 2, 4, 4), SEEDS, torch.float64)
+    model.weights.update.data = torch.tensor([-2.3, 0.7], dtype=torch.float64)
+    contexts = draw(Family("difficult", 4, 9, 2, 1.0))
+    controlled = SoftmaxAttention(model.weights)
+    rows = torch.stack([torch.softmax(p, -1) for p in controlled_logits(controlled, contexts)], dim=2)
+    m = model.weights.update[:, None, None]
+    row = (rows[:, :, 0] + rows[:, :, 1] + m / 2 * (rows[:, :, 1:] @ model.context_attention(contexts, 0))[:, :, 0]) / 2
+    expected = (row[:, :, None] @ contexts.tokens)[:, :, 0] - contexts.target
+    assert close(model.residual(contexts), expected)
+
+
+def controlled_logits(model, contexts):
+    probes, keys = probes_and_keys(contexts, model.effective())
+    return (probes @ keys.mT).unbind(2)
 
 
 def test_contexts_may_be_shared_by_the_replicas():

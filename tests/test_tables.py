@@ -14,9 +14,10 @@ from synthetic import (
 )
 
 from inverse_depth.config import Fit
-from inverse_depth.curves import plateau
+from inverse_depth.curves import Curve, plateau
 from inverse_depth.fits import fit_cube
 from inverse_depth.markup import write_table
+from inverse_depth.mode_tables import depth_below, modes
 from inverse_depth.tables import published, table_1, table_2, table_3, table_4, table_5
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
@@ -192,3 +193,64 @@ def test_notes_of_a_row_share_a_cell(softmax, linear, tmp_path):
     write_table(table_1(softmax[0], fits, linear, make_floors({(1, 0, 2): 1.0})), *paths)
     note = paths[1].read_text(encoding="utf-8").splitlines()[2].split("|")[-2].strip()
     assert note == ("softmax $L_0$: not determined: flat loss; linear floor at the softmax model's size: not computed")
+
+
+def sequential(cube):
+    """Modes of linear attention that decay as exp(-4 L lambda_k), without noise."""
+    decay = np.exp(-4 * cube["L"] * cube["eigenvalue"].sel(a=2))
+    loss = decay * cube["eigenvalue"].sel(a=2) * cube["teacher_eigenvalue"].sel(b=2)
+    cube["mode_loss"].loc[dict(a=2, b=2, k=1)] = loss.expand_dims(seed=2).transpose("L", "seed", "mode")
+    return cube
+
+
+def line(frame, quantity, at):
+    return frame[(frame["quantity"] == quantity) & (frame["at"] == at)].iloc[0]
+
+
+def test_modes_one_after_another_and_in_parallel():
+    laws = softmax_laws()
+    linear = sequential(make_cube(linear_easy_laws(), DEPTHS, modes=64))
+    frame = modes(linear, make_cube(laws, DEPTHS, modes=16, noise=1e-7), make_fits(laws, DEPTHS))
+    # a tenth of exp(-4 L / 16) is left at L = 4 log 10 = 9.21, which lies between the depths 8 and 16
+    log_log = 8 * 2 ** ((math.log(10) - 2) / 2)
+    assert line(frame, "depth at which 10 % remain", "k = 4")["linear_easy"] == pytest.approx(log_log)
+    depth = [line(frame, "depth at which 50 % remain", f"k = {k}")["linear_easy"] for k in (2, 4, 8, 16)]
+    assert depth[0] == 1 and depth == sorted(depth) and depth[3] > 20
+    exponent = laws[1, 0, 2].exponent
+    for k in (1, 2, 4, 8, 16):
+        found = line(frame, "depth at which 10 % remain", f"k = {k}")["softmax_difficult"]
+        assert found == pytest.approx(10 ** (1 / exponent), rel=1e-2)
+    assert line(frame, "depth at which 10 % remain", "k = 32")["softmax_difficult_note"] == "no such mode"
+
+    share = np.exp(-4 * 4 / np.array([1, 2, 4, 8, 16]) ** 2)
+    assert line(frame, "spread over modes", "L = 4")["linear_easy"] == pytest.approx(np.std(share, ddof=1))
+    mean = line(frame, "spread over modes", "mean over L")
+    per_depth = [line(frame, "spread over modes", f"L = {depth}")["linear_easy"] for depth in DEPTHS[1:]]
+    assert mean["linear_easy"] == pytest.approx(np.mean(per_depth))
+    assert mean["softmax_difficult"] < 1e-3 < mean["linear_easy"]
+
+
+def test_modes_that_are_not_learned_are_said(tmp_path):
+    laws = softmax_laws()
+    softmax = make_cube({(1, 0, 2): laws[1, 0, 2]}, (1, 2, 4, 8), noise=1e-7)
+    frame = modes(make_cube({(2, 1, 1): Law(0, 1, 1)}, (1, 2), modes=4), softmax, make_fits(laws, (1, 2, 4, 8)))
+    first = line(frame, "depth at which 10 % remain", "k = 1")
+    assert math.isnan(first["linear_easy"]) and first["linear_easy_note"] == "not run"
+    assert math.isnan(first["softmax_difficult"])
+    assert first["softmax_difficult_note"].startswith("stays above 10 %: 0.1")
+    mean = line(frame, "spread over modes", "mean over L")
+    assert math.isnan(mean["linear_easy"]) and mean["linear_easy_note"].startswith("fewer than two")
+    paths = [tmp_path / f"t.{suffix}" for suffix in ("csv", "md", "tex")]
+    write_table(frame, *paths)
+    assert "nan" not in paths[1].read_text(encoding="utf-8") + paths[2].read_text(encoding="utf-8")
+
+
+def test_depth_below_a_level():
+    points = Curve(np.array([1, 2, 4]), np.array([1.0, 0.5, 0.0625]), np.array([0.0, 0.05, 0.00625]), np.ones(3, bool))
+    depth, error, note = depth_below(points, "", 0.125)
+    assert (depth, note) == (pytest.approx(2 * 2 ** (2 / 3)), "")
+    # the interpolated log value errs by |(1/3, 2/3)| 10 %, and falls three times as fast as log depth grows
+    assert error == pytest.approx(depth * 0.1 * math.hypot(1 / 3, 2 / 3) / 3)
+    assert depth_below(points, "", 2.0)[::2] == (1.0, "at most: 1 already at L = 1")
+    assert depth_below(points, "", 0.01)[2] == "stays above 1 %: 0.0625 at L = 4"
+    assert depth_below(None, "not run", 0.1)[2] == "not run"

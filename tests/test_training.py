@@ -12,7 +12,7 @@ import xarray as xr
 from inverse_depth import checkpoints, training
 from inverse_depth.config import Experiment, Grid, Run, Training
 from inverse_depth.contexts import Family, generator, sample_contexts
-from inverse_depth.models import ModelSpec, build_model
+from inverse_depth.models.base import ModelSpec, build_model
 from inverse_depth.progress import Pace, TrainingError
 from inverse_depth.runs import load_model
 from inverse_depth.training import Objective, annealing, parts, rounds, train_run
@@ -32,6 +32,7 @@ BRIEF = Training(
     parameters="merged", batch_size=16, learning_rate=0.02, warmup=2, first_round=5, max_steps=40, tolerance=1e-9
 )
 CPU = torch.device("cpu")
+HONEST = Objective.__call__
 
 
 def train(tmp_path, experiment=SMALL, recipe=BRIEF, run=None, log=lambda line: None):
@@ -146,8 +147,39 @@ def test_training_lowers_the_loss_towards_what_is_known():
     assert 0.9 * optimum < result["validation_loss"].values.item() < 1.15 * optimum
 
 
+def test_attention_on_the_target_is_followed_along_training(tmp_path):
+    """Softmax on the easy task puts its attention on the match, and the file tells when; linear attention has none."""
+    easy = SMALL.model_copy(update={"task": "easy"})
+    recipe = Training(**{**BRIEF.model_dump(), "first_round": 100, "max_steps": 300})
+    result = train(tmp_path, easy, recipe, Run("small", 2, 0.0, 0.0, 1, (0, 1)))
+    history = result["history"].values
+    assert history[0] == 1 and history[-1] == 300 and (np.diff(history) > 0).all()
+    assert result["selected_mass"].dims == ("seed", "history") and result["training_loss"].notnull().all()
+    model = load_model(result, 300, CPU)
+    contexts = sample_contexts(Family("easy", 4, 12, 1, 0.0), 256, [generator("validation", 0, 0)])
+    with torch.no_grad():
+        at_the_end = model.mean_attention(contexts)[:, :, 0].mean(1)
+    assert np.allclose(result["selected_mass"].isel(history=-1), at_the_end, rtol=1e-5)
+    assert (result["selected_mass"].isel(history=-1) > 1.2 * result["selected_mass"].isel(history=0)).all()
+    linear = train(tmp_path / "b", SMALL.model_copy(update={"attention": "linear"}))
+    assert linear["selected_mass"].isnull().all()
+
+
+@pytest.mark.parametrize("variant, width", [("decoupled_values", 4), ("context_updates", 4), ("single_stream", 6)])
+def test_variants_train(tmp_path, variant, width):
+    experiment = SMALL.model_copy(update={"variant": variant, "width": width})
+    teacher = "sampled" if variant == "single_stream" else "integrated"
+    recipe = Training(
+        **{**BRIEF.model_dump(), "batch_size": 64, "first_round": 60, "max_steps": 180, "teacher": teacher}
+    )
+    result = train(tmp_path, experiment, recipe, Run("small", 3, 0.0, 0.0, 2, (0, 1)))
+    loss = result["training_loss"]
+    assert (loss.isel(history=slice(-5, None)).mean("history") < 0.8 * loss.isel(history=0)).all()
+    assert np.isfinite(result["validation_loss"]).all()
+
+
 def test_a_lost_loss_stops_the_run_and_names_the_point(tmp_path, monkeypatch):
-    monkeypatch.setattr(Objective, "__call__", lambda self, residual, teacher: residual.sum(-1) * float("nan"))
+    monkeypatch.setattr(Objective, "__call__", lambda self, *arguments: HONEST(self, *arguments) * float("nan"))
     with pytest.raises(TrainingError, match=r"small L3_a1_b0\.5_k2_s0-1: the loss is not finite at step 0"):
         train(tmp_path)
 
@@ -178,11 +210,12 @@ def test_parts_bound_the_memory_of_a_step():
 @pytest.mark.parametrize("a", [0.0, 1.0])
 def test_integrated_teacher_is_the_mean_of_sampled_ones(a):
     family = Family("difficult", 4, 12, 2, a)
-    recipe = Training(**{**BRIEF.model_dump(), "batch_size": 40_000, "teacher": "sampled"})
     objective = Objective(family, 1.0, torch.float64, CPU)
-    residual = torch.randn(1, 1, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    sampled = objective(residual, objective.teacher((0,), 0, recipe))
-    integrated = objective(residual, None)
+    model = build_model(ModelSpec("softmax", "controlled", "merged", 2, 4, 4), (0,), torch.float64)
+    contexts = sample_contexts(family, 1, [generator("data", 0, 0)], dtype=torch.float64)
+    teachers = objective.teachers("teacher", 40_000, (0,), 0)
+    sampled = objective(model, contexts, teachers).detach()
+    integrated = objective(model, contexts, None).detach()
     error = float(sampled.std() / np.sqrt(sampled.numel()))
     assert abs(float(sampled.mean() - integrated.mean())) < 4 * error
 

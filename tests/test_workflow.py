@@ -20,9 +20,10 @@ ROOT = Path(__file__).parents[1]
 TOY = """
 study: toy
 device: cpu
-control_contexts: 4096
+control_ratio: 4
 training:
   toy: {parameters: merged, batch_size: 8, learning_rate: 0.01, warmup: 1, first_round: 2, max_steps: 6, tolerance: 0.5}
+  single_stream: {batch_size: 8, warmup: 1, first_round: 2, max_steps: 6, tolerance: 0.5}
 experiments:
   linear_easy:
     {training: toy, dimension: 4, width: 4, evaluation_contexts: 256, fit: {min_depth: 1},
@@ -36,6 +37,18 @@ experiments:
   softmax_difficult:
     {training: toy, dimension: 4, width: 4, context_length: 16, evaluation_contexts: 256,
      grid: [{depths: [1, 2], spectra: [[0, 0]], target_sizes: [2], seeds: [[0, 1]]}]}
+  decoupled_values: &one
+    {training: toy, dimension: 4, width: 4, context_length: 16, evaluation_contexts: 256,
+     grid: [{depths: [2], spectra: [[0, 0]], target_sizes: [2], seeds: [[0]]}]}
+  single_stream: {<<: *one, training: single_stream}
+  context_updates:
+    {training: toy, dimension: 4, width: 4, context_length: 16, evaluation_contexts: 256,
+     grid: [{depths: [2], spectra: [[0, 0]], target_sizes: [2, 16], seeds: [[0]]}]}
+  linear_matched: *one
+  softmax_large: *one
+measurements:
+  selection: {depths: [1, 2], contexts: 100}
+  context_attention: {contexts: 16}
 theory:
   polynomial_depths: [1, 2]
   floors:
@@ -149,7 +162,7 @@ def test_settings_that_decide_no_number_run_nothing_again(checkout):
 
 def test_settings_of_training_train_again(checkout):
     plan = checkout.plan("{training: {toy: {learning_rate: 0.02}}}")
-    assert plan["train"] == 6
+    assert plan["train"] == 11  # all but the single stream's, which has a recipe of its own
     assert "control" not in plan
 
 
@@ -161,16 +174,28 @@ def test_an_edited_figure_trains_nothing(checkout):
     assert style == {name: 1 for name, artifact in ARTIFACTS.items() if artifact.kind == "figure"}
 
 
-@pytest.mark.parametrize("file", ["models/softmax.py", "training.py", "contexts.py", "spectra.py"])
-def test_edited_code_of_models_and_training_trains_again(checkout, file):
+@pytest.mark.parametrize(
+    ("file", "trained", "evaluated"),
+    [
+        ("training.py", 12, 10),
+        ("contexts.py", 12, 10),
+        ("models/parameters.py", 12, 10),
+        # a model's own code trains its own points only
+        ("models/linear.py", 4, 3),
+        ("models/softmax.py", 7, 6),  # context updates are made of the same mixtures
+        ("models/single_stream.py", 1, 1),
+        ("models/context_updates.py", 2, 2),
+        ("variants.py", 0, 0),
+    ],
+)
+def test_edited_code_of_models_and_training_trains_again(checkout, file, trained, evaluated):
     plan = checkout.plan_after(file, "EDITED = True")
-    assert plan["train"] == 6
-    assert plan["evaluate"] == plan["cube"] == plan["fit"] == 4
+    assert (plan.get("train", 0), plan.get("evaluate", 0)) == (trained, evaluated)
 
 
 def test_edited_code_of_evaluation_evaluates_again_and_trains_nothing(checkout):
     plan = checkout.plan_after("evaluation.py", "EDITED = True")
-    assert plan["evaluate"] == 4
+    assert plan["evaluate"] == 10
     assert "train" not in plan
 
 

@@ -61,6 +61,32 @@ _POINTS = (
 
 _ALL = (
     Artifact(
+        "fig1",
+        "figure",
+        "Overview: two tasks, two kinds of attention",
+        "Loss against depth L, both axes logarithmic, for input spectra k^-a and teacher spectra k^-b; colours and "
+        "markers stand for (a, b) in all panels. Top, copying the matching token's label, (a) linear and (b) softmax "
+        "attention; a loss that is not above zero is drawn at its standard error. Bottom, averaging the labels of the "
+        "two tokens nearest to the query, (c) linear and (d) softmax attention; the loss is divided by that at the "
+        "shallowest depth, since spectra differ by more than depth changes. The panels of a row share their scale. "
+        "Peng et al. report (a) a power law that depends on the spectrum, (b) that one layer suffices, (c) a plateau "
+        f"and (d) an inverse-depth approach to a floor. {_POINTS}",
+        {name: f"cubes/{name}.nc" for name in ("linear_easy", "softmax_easy", "linear_difficult", "softmax_difficult")},
+        "inverse_depth.figures.overview:figure_1",
+    ),
+    Artifact(
+        "fig2",
+        "figure",
+        "The two tasks",
+        "The tasks on which attention models of different depth are compared, each in one sampled context of eight "
+        "tokens in two dimensions, labelled by the same linear teacher, y = beta^T x. (a) Easy: the query x_test is "
+        "one of the tokens, and the target y* its label. (b) Difficult: the target is the mean label of the k = 2 "
+        "tokens of largest cosine with the query, that is, smallest angle (dotted). Colours are labels; rings mark "
+        "the selected tokens; the targets stand above the panels. The sample's seed was chosen for legibility.",
+        {"contexts": "illustration/contexts.nc"},
+        "inverse_depth.figures.drawn:figure_2",
+    ),
+    Artifact(
         "fig3",
         "figure",
         "Linear attention, easy task",
@@ -77,8 +103,11 @@ _ALL = (
         "figure",
         "Softmax attention, easy task",
         "Softmax attention copying the matching token's label: loss against depth L, (a) for input spectra k^-a "
-        "at b = 0 and (b) for teacher spectra k^-b at a = 0, beside the loss of predicting zero (dotted). A loss "
-        f"that is not above zero is drawn at its standard error. {_POINTS}",
+        "at b = 0 and (b) for teacher spectra k^-b at a = 0, beside the loss of predicting zero (dotted). The legend "
+        "gives the loss of the shallowest model. A loss that is not above zero is drawn at its standard error. (c) "
+        "Share of its attention that the query pays to the matching token, mean over layers, contexts and seeds, "
+        "along training at (a, b) = (1, 0), for a few depths; 1 is attention to that token alone. A seed that stopped "
+        f"earlier keeps its last value. {_POINTS}",
         {"cube": "cubes/softmax_easy.nc"},
         "inverse_depth.figures.easy:figure_4",
     ),
@@ -115,6 +144,79 @@ _ALL = (
         f"The limit is the floor of a fit to each mode by itself. {_POINTS}",
         _experiment("softmax_difficult"),
         "inverse_depth.figures.difficult:figure_7",
+    ),
+    Artifact(
+        "fig8",
+        "figure",
+        "Target, predictable part and residual",
+        "Why linear attention meets a loss floor when it averages the labels of the tokens nearest to the query: one "
+        "sampled context of the difficult task (that of Figure 2b), turned so that the query is horizontal. (a) The "
+        "target t (green) is the mean of the two selected inputs (black). Its predictable part OC (blue) is the mean "
+        "of t over 65,536 contexts with this query. Diamond: its approximation c Sigma x_test for many dimensions; in "
+        "two, as here, the mean does not depend on the query's length, and the approximation differs from it. The "
+        "residual Ct (red, dashed) depends on the context. (b) The same vectors among the t of 200 other contexts with "
+        "this query. Linear attention can follow only the predictable part, so that at least the mean square of the "
+        "residual remains as a floor. The sample's seed was chosen for legibility.",
+        {"contexts": "illustration/contexts.nc"},
+        "inverse_depth.figures.drawn:figure_8",
+    ),
+    Artifact(
+        "fig9",
+        "figure",
+        "Single stream",
+        "Softmax attention with inputs and labels in one residual stream, updated at every layer, averaging the labels "
+        "of the two tokens nearest to the query at flat spectra (a, b) = (0, 0). (a) Loss against depth L; dashed: fit "
+        "L_0 + c L^-alpha, exponent and standard error in the legend. (b) Shared error C_L and (c) disagreement A_L - "
+        f"C_L of the layers; the loss is C_L + (A_L - C_L)/L. {_POINTS}",
+        _experiment("single_stream"),
+        "inverse_depth.figures.variants:figure_9",
+    ),
+    Artifact(
+        "fig10",
+        "figure",
+        "Decoupled values",
+        "Softmax attention with a value matrix of its own for every layer, averaging the labels of the two tokens "
+        "nearest to the query at flat spectra (a, b) = (0, 0). (a) Loss against depth L; dashed: fit L_0 + c L^-alpha, "
+        "exponent and standard error in the legend. (b) Shared error C_L and (c) disagreement A_L - C_L of the layers; "
+        f"the loss is C_L + (A_L - C_L)/L. {_POINTS}",
+        _experiment("decoupled_values"),
+        "inverse_depth.figures.variants:figure_10",
+    ),
+    Artifact(
+        "fig11",
+        "figure",
+        "Context updates",
+        "Softmax attention that updates its context, too: context tokens attend to each other with a trained scale m, "
+        "common to all layers. Averaging the labels of the (a) two and (b) sixteen tokens nearest to the query at flat "
+        "spectra: loss against depth L; dashed: fits L_0 + c L^-alpha, exponent and standard error in the legend. (c, "
+        "d) The trained m of the same models, with the spread between seeds; at L = 1 it changes no prediction and is "
+        f"not drawn; dotted: the value that Peng et al. give for all depths. {_POINTS}",
+        _experiment("context_updates"),
+        "inverse_depth.figures.variants:figure_11",
+    ),
+    Artifact(
+        "fig12",
+        "figure",
+        "Attention between context tokens",
+        "Attention A_1 between the context tokens in the first layer of a model of depth L = 2 that updates its "
+        "context, for one context, trained to average the labels of the (a) two and (b) sixteen tokens nearest to the "
+        "query. Above each panel: rho of the fit A_1 = rho I + (1 - rho) 11^T / P, 1 for a token that attends to "
+        "itself alone and 0 for uniform attention, as the mean over contexts and seeds with its standard error, beside "
+        "the value of Peng et al. and the root mean square that the fit leaves (residual). Weights below a hundredth "
+        "of the uniform 1/P have the lightest colour.",
+        {"attention": "measurements/context_attention.nc"},
+        "inverse_depth.figures.variants:figure_12",
+    ),
+    Artifact(
+        "fig13",
+        "figure",
+        "Selection of tokens across contexts",
+        "How far the attention of softmax models, averaged over layers, is from the two tokens nearest to the query: "
+        "E_L(c) = |mean of p - p*|^2 in context c. (a) Percentiles over contexts for the shallowest and the deepest "
+        "model, as means over seeds. (b) Their difference; above zero the deeper model selects better. Shaded: "
+        "standard errors (bootstrap over contexts, the same for both depths, and spread between seeds).",
+        {"selection": "measurements/selection.nc"},
+        "inverse_depth.figures.variants:figure_13",
     ),
     Artifact(
         "fig14",
@@ -204,6 +306,25 @@ _ALL = (
         " softmax attention (difficult task, k = 2) at spectra (a, b), with the values of Peng et al.",
         _experiment("softmax_difficult"),
         "inverse_depth.tables:table_5",
+    ),
+    Artifact(
+        "modes",
+        "table",
+        "Modes: one after another, or in parallel",
+        "How linear attention (easy task, a = b = 2) and softmax attention (difficult task, a = 1, b = 0, k = 2) learn "
+        "single spectral modes k as depth L grows. Linear: loss R_k over its value lambda_k omega_k at zero "
+        "prediction. Softmax: R_k less its limit, the floor of a fit to the mode alone, over that value at the "
+        "shallowest depth. First rows: the depth at which a mode's normalised loss falls below 50 % and 10 %, "
+        "interpolated between depths in log-log; errors are those of the losses, the limit taken as exact. Depths that "
+        "grow with k mean strong modes first, equal depths all in parallel. Last rows: spread, the standard deviation "
+        "over the modes that both models have, at each depth; its mean leaves out the shallowest depth, where the "
+        "softmax curves are 1 by construction. The smaller the spread, the closer the curves are to one.",
+        {
+            "linear": "cubes/linear_easy.nc",
+            "softmax": "cubes/softmax_difficult.nc",
+            "fits": "fits/softmax_difficult.csv",
+        },
+        "inverse_depth.mode_tables:modes",
     ),
     Artifact(
         "comparison",

@@ -27,11 +27,14 @@ from inverse_depth.fields import (
     Positive,
     Seed,
     Spectra,
+    Spectrum,
+    Steps,
     TargetSizes,
     check_selectable,
     first_repeat,
     no_repeated_seeds,
 )
+from inverse_depth.variants import VARIANTS
 
 
 class ConfigError(ValueError):
@@ -75,9 +78,7 @@ class Experiment(_Section):
     """One model on one task: the points of its grids become one cube."""
 
     attention: Literal["linear", "softmax"]
-    variant: Literal["controlled", "decoupled_values"] = Field(
-        default="controlled", description="decoupled_values: a value matrix for each layer (App. C.2), softmax only"
-    )
+    variant: str = Field(default="controlled", description="the controlled model, or one of App. C: see variants.py")
     task: Literal["easy", "difficult"] = Field(
         description="easy: the label of the matching token; difficult: the mean label of the k tokens of largest cosine"
     )
@@ -85,9 +86,9 @@ class Experiment(_Section):
     context_length: Length | Literal["infinite"] = Field(
         description="P, the number of context tokens; 'infinite' for linear attention on the easy task"
     )
-    width: Count = Field(description="N, the width of the residual streams; N >= d")
+    width: Dimension = Field(description="N, the width of the residual streams; N >= d")
     training: Name = Field(description="the recipe, a key of the section 'training'")
-    evaluation_contexts: Annotated[int, Field(ge=256, multiple_of=256, strict=True)] = Field(
+    evaluation_contexts: Annotated[int, Field(ge=256, le=2**28, multiple_of=256, strict=True)] = Field(
         description="number of common contexts on which every model of the experiment is evaluated"
     )
     fit: Fit = Fit()
@@ -97,8 +98,10 @@ class Experiment(_Section):
     def _consistent(self) -> Experiment:
         if self.width < self.dimension:
             raise ValueError(f"width is {self.width}: it must be at least dimension ({self.dimension})")
-        if (self.attention, self.variant) == ("linear", "decoupled_values"):
-            raise ValueError("variant is 'decoupled_values': linear attention allows 'controlled' only")
+        if self.variant not in (allowed := VARIANTS[self.attention]):
+            raise ValueError(f"variant is {self.variant!r}: {self.attention} attention allows {', '.join(allowed)}")
+        if self.task not in (tasks := VARIANTS[self.attention][self.variant].tasks):
+            raise ValueError(f"task is {self.task!r}: variant {self.variant!r} allows {', '.join(tasks)}")
         infinite = self.context_length == "infinite"
         if infinite and (self.attention, self.task) != ("linear", "easy"):
             raise ValueError("context_length 'infinite' is defined for linear attention on the easy task only")
@@ -134,14 +137,16 @@ class Training(_Section):
     batch_size: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = Field(
         description="independent contexts per step and seed"
     )
-    learning_rate: Positive = Field(description="peak rate of Adam, before the per-parameter scale of the model")
-    warmup: Annotated[int, Field(ge=0, strict=True)] = Field(
-        default=100, description="steps of linear warm-up in each round"
+    learning_rate: Annotated[Positive, Field(le=1)] = Field(
+        description="peak rate of Adam, before the per-parameter scale of the model"
     )
-    first_round: Count = Field(description="steps of the first round")
-    max_steps: Count = Field(description="no round is begun that would end after this many steps")
-    tolerance: Positive = Field(
-        description="converged when a round lowers the validation loss by less than this fraction of it"
+    warmup: Annotated[int, Field(ge=0, le=100_000, strict=True)] = Field(
+        default=100, description="steps of linear warm-up in each round; fewer than its steps"
+    )
+    first_round: Steps = Field(description="steps of the first round")
+    max_steps: Steps = Field(description="no round is begun that would end after this many steps")
+    tolerance: Annotated[Positive, Field(lt=1)] = Field(
+        description="converged when a round changes the validation loss by less than this fraction of it"
     )
     precision: Literal["float32", "float64"] = Field(default="float32", description="arithmetic of training")
 
@@ -149,6 +154,8 @@ class Training(_Section):
     def _one_round_fits(self) -> Training:
         if self.max_steps < self.first_round:
             raise ValueError(f"max_steps is {self.max_steps}: it must be at least first_round ({self.first_round})")
+        if "warmup" in self.model_fields_set and self.warmup >= self.first_round:
+            raise ValueError(f"warmup is {self.warmup}: it must be less than first_round ({self.first_round})")
         return self
 
 
@@ -185,17 +192,48 @@ class Theory(_Section):
         return self
 
 
+class Selection(_Section):
+    """How well models of two depths select the tokens of the target, context by context (App. D.2)."""
+
+    experiment: Name = Field(description="of controlled softmax attention on the difficult task")
+    spectrum: Spectrum
+    target_size: Count
+    depths: Annotated[list[Depth], Field(min_length=2, max_length=2), Distinct] = Field(
+        description="the shallow and the deep model"
+    )
+    contexts: Annotated[int, Field(ge=100, le=2**24, strict=True)] = Field(
+        description="fresh contexts that both models meet"
+    )
+
+
+class ContextAttention(_Section):
+    """The first layer's attention among context tokens in models that update them (App. C.3)."""
+
+    experiment: Name = Field(description="of the variant context_updates")
+    spectrum: Spectrum
+    depth: Depth
+    contexts: Annotated[int, Field(ge=2, le=2**20, strict=True)] = Field(description="contexts averaged over")
+
+
+class Measurements(_Section):
+    """What is measured on trained models beside their losses; None leaves one out."""
+
+    selection: Selection | None = None
+    context_attention: ContextAttention | None = None
+
+
 class Study(_Section):
     """A whole study; everything it makes is under results/<study>/."""
 
     study: Name = Field(description="names the folder of the results")
     device: Literal["auto", "cpu", "cuda"] = Field(description="where models train; auto takes a GPU if there is one")
-    control_contexts: Annotated[int, Field(ge=4096, multiple_of=4096, strict=True)] = Field(
-        description="contexts over which the control variate's own mean is taken"
+    control_ratio: Annotated[int, Field(ge=1, le=1024, strict=True)] = Field(
+        description="contexts for the control variate's own mean, as a multiple of the evaluation contexts it serves"
     )
     training: dict[Name, Training] = Field(description="the recipes")
     experiments: Annotated[dict[Name, Experiment], Field(min_length=1)]
     theory: Theory
+    measurements: Measurements = Measurements()
 
     @model_validator(mode="after")
     def _consistent(self) -> Study:
@@ -203,6 +241,14 @@ class Study(_Section):
             if experiment.training not in self.training:
                 allowed = ", ".join(sorted(self.training)) or "none, for there are no recipes"
                 raise ValueError(f"experiments.{name}.training is {experiment.training!r}: allowed are {allowed}")
+            recipe, variant = self.training[experiment.training], VARIANTS[experiment.attention][experiment.variant]
+            for key, allowed_values in (("parameters", variant.parameters), ("teacher", variant.teachers)):
+                if getattr(recipe, key) not in allowed_values:
+                    raise ValueError(
+                        f"training.{experiment.training}.{key} is {getattr(recipe, key)!r}: variant "
+                        f"{experiment.variant!r} of experiments.{name} allows {', '.join(allowed_values)}"
+                    )
+        self._check_measurements()
         if len(dimensions := {experiment.dimension for experiment in self._polynomial_experiments()}) > 1:
             raise ValueError(
                 f"experiments of linear attention on the easy task have dimensions {sorted(dimensions)}: "
@@ -228,14 +274,58 @@ class Study(_Section):
         depths = self.theory.polynomial_depths
         return {"dimension": experiments[0].dimension, "spectra": [list(p) for p in spectra], "depths": depths}
 
-    def runs(self, experiment: str) -> dict[str, Run]:
-        """Return the training jobs of an experiment by their identifiers, in the order of its grids."""
-        runs = (
-            Run(experiment, depth, a, b, k, tuple(seeds))
-            for grid in self.experiments[experiment].grid
-            for (a, b), k, depth, seeds in itertools.product(grid.spectra, grid.target_sizes, grid.depths, grid.seeds)
+    def _check_measurements(self) -> None:
+        """Refuse a measurement on models that the study does not train."""
+        wanted = (
+            ("selection", self.measurements.selection, "controlled"),
+            ("context_attention", self.measurements.context_attention, "context_updates"),
         )
-        return {run.id: run for run in runs}
+        for key, section, variant in wanted:
+            if section is None:
+                continue
+            found = self.experiments.get(section.experiment)
+            if found is None or (found.attention, found.task, found.variant) != ("softmax", "difficult", variant):
+                allowed = ", ".join(
+                    name
+                    for name, e in self.experiments.items()
+                    if (e.attention, e.task, e.variant) == ("softmax", "difficult", variant)
+                )
+                raise ValueError(
+                    f"measurements.{key}.experiment is {section.experiment!r}: allowed are {allowed or 'none'}"
+                )
+            if not self.measured_runs(section):
+                raise ValueError(
+                    f"measurements.{key} names depths, a spectrum or a target size that "
+                    f"experiments.{section.experiment} does not train"
+                )
+
+    def measured_runs(self, section: Selection | ContextAttention) -> list[Run]:
+        """Return the training jobs that a measurement looks at; none if one of its depths is not trained."""
+        depths = section.depths if isinstance(section, Selection) else (section.depth,)
+        runs = []
+        for (a, b, k), jobs in self.groups(section.experiment).items():
+            if (a, b) == section.spectrum and (isinstance(section, ContextAttention) or k == section.target_size):
+                runs += [run for run in jobs if run.depth in depths]
+        return runs if {run.depth for run in runs} == set(depths) else []
+
+    def groups(self, experiment: str) -> dict[tuple[float, float, int], list[Run]]:
+        """Return the training jobs behind every (a, b, k) of an experiment, all depths and seeds, in grid order.
+
+        With a = 0 and the teacher integrated out the loss at (0, b) is that at (0, 0) but for a factor (b-collapse), so
+        one job serves all b.
+        """
+        settings = self.experiments[experiment]
+        integrated = self.training[settings.training].teacher == "integrated"
+        groups: dict[tuple[float, float, int], list[Run]] = {}
+        for grid in settings.grid:
+            for (a, b), k, depth, seeds in itertools.product(grid.spectra, grid.target_sizes, grid.depths, grid.seeds):
+                trained_b = 0.0 if a == 0 and integrated else b
+                groups.setdefault((a, b, k), []).append(Run(experiment, depth, a, trained_b, k, tuple(seeds)))
+        return groups
+
+    def runs(self, experiment: str) -> dict[str, Run]:
+        """Return the training jobs of an experiment by their identifiers, each once."""
+        return {run.id: run for jobs in self.groups(experiment).values() for run in jobs}
 
     def training_settings(self, run: Run) -> dict[str, Any]:
         """Return all that the training of a run depends on, as plain values."""
@@ -244,11 +334,10 @@ class Study(_Section):
             **{"depth": run.depth, "a": run.a, "b": run.b, "k": run.k, "seeds": list(run.seeds)},
         }
 
-    def evaluation_settings(self, run: Run) -> dict[str, Any]:
-        """Return all that the evaluation of a run's group depends on beside the trained models, as plain values."""
-        settings = self.experiments[run.experiment]
+    def evaluation_settings(self, experiment: str, a: float, b: float, k: int) -> dict[str, Any]:
+        """Return all that the evaluation of a group depends on beside the trained models, as plain values."""
         fields = {"attention", "task", "dimension", "context_length", "evaluation_contexts"}
-        return {**settings.model_dump(mode="json", include=fields), "a": run.a, "b": run.b, "k": run.k}
+        return {**self.experiments[experiment].model_dump(mode="json", include=fields), "a": a, "b": b, "k": k}
 
     def experiment_settings(self, experiment: str) -> dict[str, Any]:
         """Return all that the numbers of an experiment depend on, as plain values: its fits are no part of it."""
@@ -256,7 +345,7 @@ class Study(_Section):
         grid = [block.model_dump(mode="json") for block in settings.grid]
         return {
             **self._model_settings(experiment),
-            **{"evaluation_contexts": settings.evaluation_contexts, "control_contexts": self.control_contexts},
+            **{"evaluation_contexts": settings.evaluation_contexts, "control_ratio": self.control_ratio},
             "grid": grid,
         }
 
@@ -292,12 +381,12 @@ class Run:
     @property
     def id(self) -> str:
         """A short name, unique within the experiment; looked up, never parsed."""
-        return f"L{self.depth}_{self.group}_s{'-'.join(map(str, self.seeds))}"
+        return f"L{self.depth}_{group_id(self.a, self.b, self.k)}_s{'-'.join(map(str, self.seeds))}"
 
-    @property
-    def group(self) -> str:
-        """The name of the points that share the data of this run: all depths and seeds of one (a, b, k)."""
-        return f"a{short(self.a)}_b{short(self.b)}_k{self.k}"
+
+def group_id(a: float, b: float, k: int) -> str:
+    """Name the points of one (a, b, k): all their depths and seeds are evaluated together."""
+    return f"a{short(a)}_b{short(b)}_k{k}"
 
 
 def short(value: float) -> str:

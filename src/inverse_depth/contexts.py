@@ -197,6 +197,23 @@ def sample_contexts(
     return Contexts(tokens, query, target, selected, rotation, eigenvalues)
 
 
+def sample_teachers(
+    family: Family, b: float, count: int, generators: Sequence[torch.Generator], dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Draw teachers beta ~ N(0, Omega) in the eigenbasis of Sigma, shape (R, C, d).
+
+    Where Sigma = I no rotation is drawn with the tokens; a Haar-rotated teacher keeps its length and points anywhere.
+    """
+    d, device = family.dimension, generators[0].device
+    deviation = torch.tensor(power_law_spectrum(d, b), dtype=dtype, device=device).sqrt()
+    normal = torch.stack([torch.randn(2, count, d, generator=g, device=device, dtype=dtype) for g in generators])
+    teachers = deviation * normal[:, 0]
+    if not family.isotropic or b == 0:
+        return teachers
+    direction = torch.nn.functional.normalize(normal[:, 1], dim=-1)
+    return torch.linalg.vector_norm(teachers, dim=-1, keepdim=True) * direction
+
+
 def haar_rotation(normal: Tensor) -> Tensor:
     """Orthogonal matrices of Haar law from standard normal ones, shape (..., d, d).
 

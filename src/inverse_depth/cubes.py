@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,26 +23,18 @@ _COORDINATES = {
     "seed": {"long_name": "seed of initialisation and training data", "units": "1"},
     "mode": {"long_name": "spectral mode, from the strongest", "units": "1"},
     "step": {"long_name": "training length, the step at which a round ends", "units": "1"},
+    "history": {"long_name": "step along training at which the run was looked at", "units": "1"},
     "block": {"long_name": "block of the common evaluation contexts", "units": "1"},
 }
-_OF_TRAINING = {
-    "converged": {"long_name": "1 if the last round met the tolerance, 0 if max_steps was reached first"},
-    "steps": {"long_name": "steps of training"},
-    "validation_loss": {"long_name": "loss on fixed validation contexts at the end of each round", "equation": "R_L"},
-}
 
 
-def build_cube(
-    evaluations: Sequence[xr.Dataset], runs: Sequence[xr.Dataset], experiment: str, settings: Mapping[str, Any]
-) -> xr.Dataset:
+def build_cube(evaluations: Sequence[xr.Dataset], experiment: str, settings: Mapping[str, Any]) -> xr.Dataset:
     """Assemble the cube of an experiment.
 
     Parameters
     ----------
     evaluations : sequence of xarray.Dataset
         One for each (a, b, k), over (L, seed) and more, with scalar coordinates a, b and k.
-    runs : sequence of xarray.Dataset
-        What training returned, for every run.
     experiment : str
         The experiment's name.
     settings : mapping
@@ -54,7 +45,7 @@ def build_cube(
     xarray.Dataset
         With dimensions L, a, b, k and seed, and mode, step and block where needed.
     """
-    pieces = [dataset.expand_dims(["a", "b", "k"]) for dataset in evaluations] + [_of_training(run) for run in runs]
+    pieces = [dataset.expand_dims(["a", "b", "k"]) for dataset in evaluations]
     cube = xr.merge(pieces, join="outer", compat="no_conflicts", combine_attrs="override")
     order = [*DIMENSIONS, *(name for name in cube.dims if name not in DIMENSIONS)]
     cube = cube.transpose(*order, missing_dims="ignore").sortby(list(cube.indexes))
@@ -64,11 +55,9 @@ def build_cube(
         cube[name] = ((axis, "mode"), spectra, {"long_name": name, "units": "1", "equation": f"{symbol}_k = k^-{axis}"})
     for name, described in _COORDINATES.items():
         cube[name].attrs.update(described)
-    for name, described in _OF_TRAINING.items():
-        cube[name].attrs.update(described, units="1")
-    devices = sorted({dataset.attrs["device"] for dataset in [*runs, *evaluations]})
-    commits = sorted({run.attrs["commit"] for run in runs})
-    own = {"experiment": experiment, "device": "; ".join(devices), "training_commits": "; ".join(commits)}
+    own = {"experiment": experiment}
+    for name in ("device", "training_commits"):
+        own[name] = "; ".join(sorted({one for dataset in evaluations for one in dataset.attrs[name].split("; ")}))
     title = f"Losses of the experiment {experiment} against depth"
     return cube.assign_attrs(attributes(title, settings) | own)
 
@@ -99,13 +88,3 @@ def open_cube(path: str | Path) -> xr.Dataset:
             f"{path}: not a cube: its dimensions are {found}; allowed is a variable 'loss' over {', '.join(DIMENSIONS)}"
         )
     return cube
-
-
-def _of_training(run: xr.Dataset) -> xr.Dataset:
-    """What the cube keeps of a run's training, at its place in the grid."""
-    point = json.loads(run.attrs["config"])["run"]
-    kept = run[list(_OF_TRAINING)].astype(float)
-    kept["seconds"] = xr.full_like(kept["steps"], float(run.attrs["seconds"]))
-    kept["seconds"].attrs = {"long_name": "wall time of the training that this seed shared", "units": "s"}
-    place = {"L": point["depth"], "a": point["a"], "b": point["b"], "k": point["k"]}
-    return kept.assign_coords(place).expand_dims(list(place))

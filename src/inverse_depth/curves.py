@@ -99,6 +99,11 @@ def curve(cube: xr.Dataset, quantity: str, spectrum: Spectrum, k: int, **where: 
     return Curve(points["L"].to_numpy()[kept], mean[kept], total[kept], ((converged == 1) | ~run).all(axis=1)[kept])
 
 
+def at_least_error(points: Curve) -> Curve:
+    """Raise values that are not above zero to their standard error, for a logarithmic axis."""
+    return replace(points, value=np.where(points.value > 0, points.value, points.error))
+
+
 def trained_for(cube: xr.Dataset, step: int) -> xr.Dataset:
     """Return the cube of the models as they were after a training of at most ``step`` steps.
 

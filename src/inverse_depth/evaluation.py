@@ -1,4 +1,4 @@
-"""Losses of trained models on common contexts, with the teacher integrated out.
+"""Losses of trained models on common contexts, with the teacher integrated out where the output is linear in labels.
 
 Every model of one family, of any depth, seed, teacher spectrum or experiment, meets the same contexts, drawn in BLOCKS
 blocks that are pure functions of the block's number. What is kept of a model is its mean over each block, so that the
@@ -6,12 +6,14 @@ errors of single values and of differences between models both follow from the s
 
 Single values gain from a control variate: a predictor that errs on much the same contexts and whose own mean is known
 far more precisely. For softmax it is one temperature for all tokens, its mean taken over many more contexts; for linear
-attention on the easy task it is the isotropic part of the model itself, whose mean is known exactly.
+attention on the easy task it is the isotropic part of the model itself, whose mean is known exactly. Where teachers are
+sampled, the control meets the same ones.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -22,8 +24,16 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from inverse_depth.config import Experiment
-from inverse_depth.contexts import Contexts, Family, family_of, generator, rms_normalise, sample_contexts
-from inverse_depth.models import LinearAttention, SoftmaxAttention
+from inverse_depth.contexts import (
+    Contexts,
+    Family,
+    family_of,
+    generator,
+    rms_normalise,
+    sample_contexts,
+    sample_teachers,
+)
+from inverse_depth.models.base import Model
 from inverse_depth.runs import load_model
 from inverse_depth.spectra import power_law_spectrum
 from inverse_depth.training import choose_device, device_name, parts
@@ -96,19 +106,28 @@ def evaluate(
     family = family_of(experiment, a, k)
     omega = power_law_spectrum(family.dimension, b)
     measured = [_Measured(run, place) for run in runs]
-    shared = np.zeros((BLOCKS, family.dimension))
+    shared, shared_sampled = np.zeros((BLOCKS, family.dimension)), np.zeros((BLOCKS, 1))
     power = np.zeros(BLOCKS)
     for block, contexts in _blocks("evaluation", family, experiment.evaluation_contexts // BLOCKS, place):
+        teachers = sample_teachers(family, b, len(contexts), [generator("evaluation teacher", 0, block, place)])
         power[block] = _moments(contexts.target, family).mean((0, 1)) @ omega
         if control is not None:
-            predictor = _predictor(float(control["temperature"]), float(control["gain"]))
-            shared[block] = _moments(predictor(contexts), family).mean((0, 1))
+            residual = _predictor(float(control["temperature"]), float(control["gain"]))(contexts)
+            shared[block] = _moments(residual, family).mean((0, 1))
+            shared_sampled[block] = _squares((residual * teachers).sum(-1)).mean()
         for one in measured:
-            one.add(block, contexts, family, omega)
-    rows = [one.result(omega, None if control is None else (shared, control["moment"].values)) for one in measured]
-    result = xr.merge(rows, join="outer", compat="no_conflicts").sortby("L")
+            one.add(block, contexts, teachers, family, omega)
+    controls = None
+    if control is not None:
+        known = control["moment"].values
+        controls = {True: (shared, known), False: (shared_sampled, (known @ omega)[:, None])}
+    rows = [one.result(omega, None if controls is None else controls[one.linear]) for one in measured]
+    result = xr.merge([*rows, *map(_of_training, runs)], join="outer", compat="no_conflicts").sortby("L")
     result["target_power"] = ((), float(power.mean()), _DESCRIPTIONS["target_power"])
-    return _with_differences(result).assign_coords(a=a, b=b, k=k).assign_attrs(device=device_name(place))
+    commits = sorted({run.attrs["commit"] for run in runs})
+    devices = sorted({device_name(place), *(run.attrs["device"] for run in runs)})
+    result = _with_differences(result).assign_coords(a=a, b=b, k=k)
+    return result.assign_attrs(device="; ".join(devices), training_commits="; ".join(commits))
 
 
 def control_dataset(family: Family, contexts: int, *, device: str = "auto") -> xr.Dataset:
@@ -161,6 +180,7 @@ class _Measured:
     def __init__(self, run: xr.Dataset, device: torch.device):
         self.steps, self.seeds = run["step"].values.tolist(), run["seed"].values.tolist()
         self.models = [load_model(run, step, device) for step in self.steps]
+        self.linear = self.models[-1].linear_in_labels
         self.depth: int = self.models[-1].weights.depth
         self.loss = np.zeros((len(self.seeds), len(self.steps), BLOCKS))
         self.layer_loss = np.full((len(self.seeds), BLOCKS), np.nan)
@@ -169,25 +189,41 @@ class _Measured:
         self.control_mean: Array | None = None
 
     @torch.no_grad()
-    def add(self, block: int, contexts: Contexts, family: Family, omega: Array) -> None:
+    def add(self, block: int, contexts: Contexts, teachers: Tensor, family: Family, omega: Array) -> None:
         """Measure all models on one block of contexts."""
-        contexts = _replicate(contexts, len(self.seeds))
+        contexts, teachers = _replicate(contexts, len(self.seeds)), teachers.expand(len(self.seeds), -1, -1)
+        weights = omega if self.linear else np.ones(1)
         for index, model in enumerate(self.models):
-            moments = [_moments(model.residual(part), family).sum(1) for part in parts(model, contexts)]
-            mean = np.sum(moments, axis=0) / len(contexts)
-            self.loss[:, index, block] = mean @ omega
+            squares = [
+                _moments(model.residual(part), family) if self.linear else _squares(model.error(part, beta))
+                for part, beta in _with_teachers(model, contexts, teachers)
+            ]
+            mean = np.sum([square.sum(1) for square in squares], axis=0) / len(contexts)
+            self.loss[:, index, block] = mean @ weights
         self.modes.append(mean)
-        if isinstance(model, SoftmaxAttention) and self.depth > 1:
-            layers = [_moments(model.layer_residuals(part), family).sum((1, 2)) for part in parts(model, contexts)]
-            self.layer_loss[:, block] = np.sum(layers, axis=0) @ omega / (self.depth * len(contexts))
-        if isinstance(model, LinearAttention) and family.context_length is None:
-            error = model.isotropic_response(contexts.eigenvalues) - 1
+        if self.depth > 1 and (layers := self._layer_squares(contexts, teachers, family)) is not None:
+            self.layer_loss[:, block] = layers @ weights / (self.depth * len(contexts))
+        response = model.isotropic_response(contexts.eigenvalues) if family.context_length is None else None
+        if response is not None:
+            error = response - 1
             self.control.append(_moments(error[:, None] * contexts.query, family).mean(1))
             self.control_mean = (error.square() * contexts.eigenvalues).double().cpu().numpy()
+
+    def _layer_squares(self, contexts: Contexts, teachers: Tensor, family: Family) -> Array | None:
+        """Squared errors of single layers, summed over layers and contexts; None where layers predict nothing alone."""
+        model, total = self.models[-1], None
+        for part, beta in _with_teachers(model, contexts, teachers):
+            own = model.layer_residuals(part) if self.linear else model.layer_errors(part, beta)
+            if own is None:
+                return None
+            squares = (_moments(own, family) if self.linear else _squares(own)).sum((1, 2))
+            total = squares if total is None else total + squares
+        return total
 
     def result(self, omega: Array, control: tuple[Array, Array] | None) -> xr.Dataset:
         """Estimates with standard errors, as the final evaluation dataset has them, for this run alone."""
         modes = np.stack(self.modes, -1)  # (seed, mode, block)
+        weights = omega if self.linear else np.ones(1)
         final = self.loss[:, -1]
         shared = (self.depth * final - self.layer_loss) / max(1, self.depth - 1)
         if self.control_mean is not None:
@@ -195,18 +231,17 @@ class _Measured:
         elif control is not None:
             blocks, known = control[0].T[None], control[1].T[None]
         else:
-            blocks = known = np.zeros((1, len(omega), 1))
-        weighted = (np.einsum("smb,m->sb", blocks, omega), np.einsum("smb,m->sb", known, omega))
+            blocks = known = np.zeros((1, len(weights), 1))
+        weighted = (np.einsum("smb,m->sb", blocks, weights), np.einsum("smb,m->sb", known, weights))
         estimates = {
             "loss": (("seed",), *_estimate(final, *weighted)),
             "shared_error": (("seed",), *_estimate(shared, *weighted)),
             "disagreement": (("seed",), *_estimate(self.layer_loss - shared, *weighted)),
-            "mode_loss": (
-                ("seed", "mode"),
-                *_estimate(modes * omega[:, None], blocks * omega[:, None], known * omega[:, None]),
-            ),
             "loss_by_step": (("seed", "step"), *_estimate(self.loss, *(x[:, None] for x in weighted))),
         }
+        if self.linear:
+            per_mode = (x * omega[:, None] for x in (modes, blocks, known))
+            estimates["mode_loss"] = (("seed", "mode"), *_estimate(*per_mode))
         data = {}
         for name, (dims, value, error, adjusted) in estimates.items():
             data[name] = (("L", *dims), value[None], _DESCRIPTIONS[name])
@@ -214,6 +249,8 @@ class _Measured:
             if name in ("loss", "shared_error"):
                 data[f"{name}_block"] = (("L", *dims, "block"), adjusted[None], _DESCRIPTIONS[f"{name}_block"])
         data["loss_raw"] = (("L", "seed", "block"), final[None], {})
+        for name, (values, described) in self.models[-1].scalars().items():
+            data[name] = (("L", "seed"), values.double().cpu().numpy()[None], described | {"units": "1"})
         return xr.Dataset(
             data,
             {
@@ -224,6 +261,16 @@ class _Measured:
                 "block": np.arange(BLOCKS),
             },
         )
+
+
+def _of_training(run: xr.Dataset) -> xr.Dataset:
+    """What the results keep of a run's training."""
+    kept = run[["converged", "steps", "validation_loss", "training_loss", "selected_mass"]].astype(float)
+    kept["seconds"] = xr.full_like(kept["steps"], float(run.attrs["seconds"]))
+    kept["seconds"].attrs = {"long_name": "wall time of the training that this seed shared", "units": "s"}
+    kept["converged"].attrs["long_name"] = "1 if the last round met the tolerance, 0 if max_steps was reached first"
+    kept = kept.expand_dims(L=[json.loads(run.attrs["config"])["run"]["depth"]])
+    return kept.drop_attrs(deep=False)
 
 
 def _estimate(values: Array, control: Array, known: Array) -> tuple[Array, Array, Array]:
@@ -268,6 +315,19 @@ def _replicate(contexts: Contexts, replicas: int) -> Contexts:
 
     wide = {name: widen(getattr(contexts, name)) for name in ("tokens", "query", "target", "selected", "rotation")}
     return dataclasses.replace(contexts, **wide)  # type: ignore[arg-type]
+
+
+def _with_teachers(model: Model, contexts: Contexts, teachers: Tensor) -> Iterator[tuple[Contexts, Tensor]]:
+    """The parts of a block, each with its teachers."""
+    done = 0
+    for part in parts(model, contexts):
+        yield part, teachers[:, done : done + len(part)]
+        done += len(part)
+
+
+def _squares(error: Tensor) -> Array:
+    """Squared errors in double precision, with a last axis of length one in the place of modes."""
+    return np.asarray(error.square().double().cpu().numpy())[..., None]
 
 
 def _moments(residual: Tensor, family: Family) -> Array:

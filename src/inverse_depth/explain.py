@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -72,8 +73,8 @@ def _annotation(keys: Iterable[Any], annotation: Any) -> Any:
             annotation = field.annotation if field else None
         else:
             annotation = (get_args(annotation) or (None,))[-1]
-        while get_origin(annotation) is Annotated:
-            annotation = get_args(annotation)[0]
+        while get_origin(annotation) is Annotated or NoneType in get_args(annotation):
+            annotation = next(part for part in get_args(annotation) if part is not NoneType)
     return annotation
 
 

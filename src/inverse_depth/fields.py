@@ -42,6 +42,7 @@ def no_repeated_seeds(groups: list[list[int]]) -> list[list[int]]:
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,47}$")]
 Count = Annotated[int, Field(ge=1, strict=True)]
+Steps = Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
 Depth = Annotated[int, Field(ge=1, le=4096, strict=True)]
 Dimension = Annotated[int, Field(ge=1, le=4096, strict=True)]
 Length = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
@@ -51,7 +52,8 @@ Positive = Annotated[Number, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 
 Distinct = AfterValidator(_no_repeats)
-Spectra = Annotated[list[tuple[Exponent, Exponent]], Field(min_length=1), Distinct]
+Spectrum = tuple[Exponent, Exponent]
+Spectra = Annotated[list[Spectrum], Field(min_length=1), Distinct]
 TargetSizes = Annotated[list[Count], Field(min_length=1), Distinct]
 
 

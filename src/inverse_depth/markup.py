@@ -59,6 +59,9 @@ HEADINGS = {
     "agrees": "agrees",
     "differs": "differs",
     "cannot be decided": "cannot be decided",
+    "at": "at",
+    "linear_easy": "linear, easy task, $(2, 2)$",
+    "softmax_difficult": "softmax, difficult task, $(1, 0)$",
 }
 """Headings of the written tables; a column ``x_published`` or ``x_difference`` is headed after ``x``."""
 

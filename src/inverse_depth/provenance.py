@@ -21,7 +21,7 @@ _PACKAGE = Path(__file__).parent
 # These name, check, list or store results and never decide their numbers: editing them makes nothing run again.
 _PLUMBING = {
     f"inverse_depth{name}"
-    for name in ("", ".artifacts", ".config", ".explain", ".fields", ".joblog", ".provenance", ".storage")
+    for name in ("", ".artifacts", ".config", ".explain", ".fields", ".joblog", ".provenance", ".storage", ".variants")
 }
 
 

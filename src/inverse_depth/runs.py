@@ -13,10 +13,34 @@ import xarray as xr
 from torch import Tensor
 
 from inverse_depth.config import Experiment, Run, Training
-from inverse_depth.models import Model, ModelSpec, build_model
+from inverse_depth.models.base import Model, ModelSpec, build_model
 from inverse_depth.provenance import attributes
 
-_HISTORY_POINTS = 256
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What training found.
+
+    Attributes
+    ----------
+    ends : list of dict
+        For each round, its last ``step``, the validation ``loss`` as a fraction of the power, and the ``weights``.
+    converged : Tensor, shape (R,)
+        Whether each seed met the tolerance.
+    losses : Tensor, shape (R, steps)
+        Training losses as fractions of the power.
+    history : array of int
+        The steps after which the run was looked at, up to the most it may have.
+    mass : list of Tensor, shape (R,)
+        Attention on the tokens of the target, after each of these steps that the run reached; empty where layers do not
+        attend independently.
+    """
+
+    ends: list[dict[str, Any]]
+    converged: Tensor
+    losses: Tensor
+    history: np.ndarray[Any, Any]
+    mass: list[Tensor]
 
 
 def settings(experiment: Experiment, recipe: Training, run: Run) -> dict[str, Any]:
@@ -30,9 +54,7 @@ def run_dataset(
     recipe: Training,
     run: Run,
     spec: ModelSpec,
-    ends: list[dict[str, Any]],
-    converged: Tensor,
-    losses: Tensor,
+    outcome: Outcome,
     power: float,
 ) -> xr.Dataset:
     """Put the outcome of a training run in a dataset.
@@ -41,20 +63,16 @@ def run_dataset(
     ----------
     experiment, recipe, run, spec
         What the run was.
-    ends : list of dict
-        For each round, its last ``step``, the validation ``loss`` as a fraction of ``power``, and the ``weights``.
-    converged : Tensor, shape (R,)
-        Whether each seed met the tolerance.
-    losses : Tensor, shape (R, steps)
-        Training losses as fractions of ``power``.
+    outcome : Outcome
     power : float
         The loss of predicting zero.
 
     Returns
     -------
     xarray.Dataset
-        Over (seed, step), where step is the end of a round.
+        Over (seed, step), where step is the end of a round, and (seed, history).
     """
+    ends = outcome.ends
     steps = np.array([end["step"] for end in ends])
     data: dict[str, Any] = {
         "validation_loss": (
@@ -64,7 +82,7 @@ def run_dataset(
         ),
         "converged": (
             "seed",
-            np.broadcast_to(converged.numpy().astype(np.int8), len(run.seeds)).copy(),
+            np.broadcast_to(outcome.converged.numpy().astype(np.int8), len(run.seeds)).copy(),
             {"long_name": "whether the last round met the tolerance", "units": "1"},
         ),
         "steps": ("seed", np.full(len(run.seeds), steps[-1]), {"long_name": "steps of training", "units": "1"}),
@@ -74,14 +92,21 @@ def run_dataset(
         values = torch.stack([end["weights"][name] for end in ends], 1).numpy()
         meaning = {"long_name": f"trained {name} at the end of a round", "units": "1"}
         data[f"weights_{name}"] = (("seed", "step", *axes), values, meaning)
-    edges = np.unique(np.geomspace(1, steps[-1], _HISTORY_POINTS).astype(int))
-    windows = [losses[:, lo:hi].double().mean(1) * power for lo, hi in itertools.pairwise([0, *edges])]
+    history = outcome.history[outcome.history <= steps[-1]]
+    windows = [outcome.losses[:, lo:hi].double().mean(1) * power for lo, hi in itertools.pairwise([0, *history])]
     data["training_loss"] = (
         ("seed", "history"),
         torch.stack(windows, 1).numpy(),
         {"long_name": "mean loss of the training batches since the previous entry", "units": "1"},
     )
-    coordinates = {"seed": list(run.seeds), "step": steps, "history": edges}
+    data["selected_mass"] = (
+        ("seed", "history"),
+        torch.stack(outcome.mass, 1).double().cpu().numpy()
+        if outcome.mass
+        else np.full((len(run.seeds), len(history)), np.nan),
+        {"long_name": "mean attention on the tokens of the target, along training", "units": "1"},
+    )
+    coordinates = {"seed": list(run.seeds), "step": steps, "history": history}
     described = settings(experiment, recipe, run) | {"model": dataclasses.asdict(spec)}
     return xr.Dataset(data, coordinates, attributes(f"Training run {run.id} of {run.experiment}", described))
 

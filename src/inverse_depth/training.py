@@ -23,14 +23,16 @@ from torch import Tensor
 
 from inverse_depth import checkpoints
 from inverse_depth.config import Experiment, Run, Training
-from inverse_depth.contexts import Contexts, Family, family_of, generator, sample_contexts
-from inverse_depth.models import Model, ModelSpec, build_model
+from inverse_depth.contexts import Contexts, Family, family_of, generator, sample_contexts, sample_teachers
+from inverse_depth.models.base import Effective, Model, ModelSpec, build_model
 from inverse_depth.progress import Pace, TrainingError, numbers, require_finite
 from inverse_depth.provenance import code_hash
-from inverse_depth.runs import run_dataset, settings
+from inverse_depth.runs import Outcome, run_dataset, settings
 from inverse_depth.spectra import power_law_spectrum
+from inverse_depth.variants import VARIANTS
 
 _BETAS = (0.9, 0.99)
+_HISTORY_POINTS = 64
 
 
 def train_run(
@@ -71,18 +73,22 @@ def train_run(
     family = family_of(experiment, run.a, run.k)
     spec = model_spec(experiment, recipe, run)
     model = build_model(spec, run.seeds, dtype).to(place)
-    objective = Objective(family, run.b, dtype, place)
+    objective, sampled = Objective(family, run.b, dtype, place), recipe.teacher == "sampled"
     groups = [{"params": [p], "factor": factor} for p, factor in model.weights.rates()]
     optimiser = torch.optim.Adam(groups, betas=_BETAS, eps=1e-12, fused=True)
-    identity = json.dumps([settings(experiment, recipe, run), code_hash("inverse_depth.training")])
+    code = [code_hash(module) for module in (__name__, VARIANTS[spec.attention][spec.variant].module)]
+    identity = json.dumps([settings(experiment, recipe, run), code])
     saved, reason = checkpoints.load(checkpoint, identity, place)
-    state = saved or {"step": 0, "seconds": 0.0, "losses": torch.zeros(len(run.seeds), recipe.max_steps), "ends": []}
+    losses = torch.zeros(len(run.seeds), recipe.max_steps)
+    state: dict[str, Any] = saved or {"step": 0, "seconds": 0.0, "losses": losses, "ends": [], "mass": []}
     if saved:
         model.load_state_dict(saved["model"])
         optimiser.load_state_dict(saved["optimiser"])
     losses, begun = state["losses"].to(place), time.monotonic() - state["seconds"]
     pace = Pace(f"{run.experiment} {run.id}", rounds(recipe)[-1][1], state["step"], log)
     log(f"{pace.name}: {reason}; {place}, {sum(p.numel() for p in model.parameters())} parameters")
+    history = np.unique(np.geomspace(1, recipe.max_steps, _HISTORY_POINTS).astype(int))
+    watched = _draw("validation", family, 256, (0,), 0, dtype, place) if model.attends_independently else None
 
     def save(step: int) -> None:
         state.update(step=step, seconds=time.monotonic() - begun, losses=losses, model=model.state_dict())
@@ -95,9 +101,11 @@ def train_run(
             for group in optimiser.param_groups:
                 group["lr"] = recipe.learning_rate * group["factor"] * annealing(step - start, stop - start, recipe)
             contexts = _draw("data", family, recipe.batch_size, run.seeds, step, dtype, place)
-            teacher = objective.teacher(run.seeds, step, recipe) if recipe.teacher == "sampled" else None
-            losses[:, step] = accumulate_gradients(model, contexts, objective, teacher)
+            teachers = objective.teachers("teacher", len(contexts), run.seeds, step) if sampled else None
+            losses[:, step] = accumulate_gradients(model, contexts, objective, teachers)
             optimiser.step()
+            if watched is not None and step + 1 in history:
+                state["mass"].append(selected_mass(model, watched))
             if pace.due():
                 pace.report(step + 1, losses)
                 save(step + 1)
@@ -109,7 +117,8 @@ def train_run(
         verdict = "converged" if _converged(state["ends"], recipe.tolerance).all() else "not yet converged"
         log(f"{pace.name}: round ends at step {stop}, relative validation loss {numbers(validation)}, {verdict}")
     converged = _converged(state["ends"], recipe.tolerance)
-    result = run_dataset(experiment, recipe, run, spec, state["ends"], converged, losses.cpu(), objective.power)
+    outcome = Outcome(state["ends"], converged, losses.cpu(), history, state["mass"])
+    result = run_dataset(experiment, recipe, run, spec, outcome, objective.power)
     return result.assign_attrs(device=device_name(place), seconds=time.monotonic() - begun)
 
 
@@ -122,30 +131,23 @@ class Objective:
 
     def __init__(self, family: Family, b: float, dtype: torch.dtype, device: torch.device):
         omega = power_law_spectrum(family.dimension, b)
-        self.isotropic = family.isotropic
+        self.family, self.b = family, b
         self.power = float((power_law_spectrum(family.dimension, family.a) * omega).sum())
         weights = np.full_like(omega, omega.mean()) if family.isotropic else omega
         self.weights = torch.tensor(weights / self.power, dtype=dtype, device=device)
-        self.deviation = torch.tensor(np.sqrt(omega / self.power), dtype=dtype, device=device)
 
-    def teacher(self, seeds: tuple[int, ...], step: int, recipe: Training) -> Tensor:
-        """Teachers beta ~ N(0, Omega) in the eigenbasis, over sqrt(power), shape (R, C, d)."""
-        shape, d = (2, recipe.batch_size, len(self.deviation)), self.deviation
-        draws = [generator("teacher", seed, step, d.device) for seed in seeds]
-        normal = torch.stack([torch.randn(*shape, generator=g, device=d.device, dtype=d.dtype) for g in draws])
-        teacher = d * normal[:, 0]
-        if not self.isotropic:
-            return teacher
-        # no rotation was drawn: a Haar-rotated teacher keeps its length and points anywhere
-        return torch.linalg.vector_norm(teacher, dim=-1, keepdim=True) * torch.nn.functional.normalize(
-            normal[:, 1], dim=-1
-        )
+    def teachers(self, purpose: str, count: int, seeds: tuple[int, ...], index: int) -> Tensor:
+        """Teachers for the contexts of a batch, shape (R, C, d)."""
+        generators = [generator(purpose, seed, index, self.weights.device) for seed in seeds]
+        return sample_teachers(self.family, self.b, count, generators, self.weights.dtype)
 
-    def __call__(self, residual: Tensor, teacher: Tensor | None) -> Tensor:
-        """The loss of each context, shape (R, C), from its residual v, shape (R, C, d)."""
-        if teacher is None:
-            return (residual.square() * self.weights).sum(-1)
-        return (residual * teacher).sum(-1).square()
+    def __call__(
+        self, model: Model, contexts: Contexts, teachers: Tensor | None, effective: Effective | None = None
+    ) -> Tensor:
+        """The loss of each context, shape (R, C), at the given teachers, or their mean over all."""
+        if teachers is None:
+            return (model.residual(contexts, effective).square() * self.weights).sum(-1)
+        return model.error(contexts, teachers, effective).square() / self.power
 
 
 def choose_device(name: str) -> torch.device:
@@ -205,17 +207,35 @@ def _draw(
     return sample_contexts(family, count, [generator(purpose, seed, step, device) for seed in seeds], dtype=dtype)
 
 
-def accumulate_gradients(model: Model, contexts: Contexts, objective: Objective, teacher: Tensor | None) -> Tensor:
-    """Put the gradient of the batch's mean loss into the parameters; return the loss of each replica."""
+def accumulate_gradients(model: Model, contexts: Contexts, objective: Objective, teachers: Tensor | None) -> Tensor:
+    """Put the gradient of the batch's mean loss into the parameters; return the loss of each replica.
+
+    The parts of a batch meet the model's effective tensors, whose own gradient is taken once.
+    """
     model.zero_grad(set_to_none=True)
+    effective = model.effective()
+    leaves = {name: tensor.detach().requires_grad_() for name, tensor in effective.items()}
     total, done = torch.zeros(contexts.query.shape[0], device=contexts.query.device), 0
     for part in parts(model, contexts):
-        beta = None if teacher is None else teacher[:, done : done + len(part)]
-        loss = objective(model.residual(part), beta).sum(1) / len(contexts)
+        chosen = None if teachers is None else teachers[:, done : done + len(part)]
+        loss = objective(model, part, chosen, leaves).sum(1) / len(contexts)
         loss.sum().backward()
         total += loss.detach()
         done += len(part)
+    met = [name for name, leaf in leaves.items() if leaf.grad is not None]
+    torch.autograd.backward([effective[name] for name in met], [leaves[name].grad for name in met])
     return total
+
+
+def selected_mass(model: Model, contexts: Contexts) -> Tensor:
+    """Attention on the tokens of the target, averaged over layers and contexts, shape (R,)."""
+    total = torch.zeros((), device=contexts.query.device)
+    with torch.no_grad():
+        for part in parts(model, contexts):
+            attention = model.mean_attention(part)
+            assert part.selected is not None
+            total = total + attention.gather(2, part.selected.expand(attention.shape[0], -1, -1)).sum((1, 2))
+    return total / len(contexts)
 
 
 def _validation_loss(
@@ -225,10 +245,15 @@ def _validation_loss(
     chunks, size = 16, min(1024, max(32, 2**20 // family.numbers))
     total = torch.zeros((), dtype=torch.float64, device=device)
     with torch.no_grad():
+        effective = model.effective()
         for chunk in range(chunks):
             contexts = _draw("validation", family, size, (0,), chunk, dtype, device)
+            teachers = None if model.linear_in_labels else objective.teachers("validation teacher", size, (0,), chunk)
+            done = 0
             for part in parts(model, contexts):
-                total = total + objective(model.residual(part), None).double().sum(1)
+                chosen = None if teachers is None else teachers[:, done : done + len(part)]
+                total = total + objective(model, part, chosen, effective).double().sum(1)
+                done += len(part)
     return total / (chunks * size)
 
 

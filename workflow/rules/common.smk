@@ -4,8 +4,9 @@ import re
 from snakemake.exceptions import WorkflowError
 
 from inverse_depth.artifacts import ARTIFACTS
-from inverse_depth.config import ConfigError, parse_study, short
+from inverse_depth.config import ConfigError, group_id, parse_study, short
 from inverse_depth.provenance import code_hash
+from inverse_depth.variants import VARIANTS
 
 try:
     STUDY = parse_study(config)
@@ -21,31 +22,36 @@ pathvars:
 
 RUNS = {(name, run.id): run for name in STUDY.experiments for run in STUDY.runs(name).values()}
 
-# The runs whose models are evaluated together, on common contexts.
-GROUPS = {}
-for (_experiment, _run_id), _run in RUNS.items():
-    GROUPS.setdefault((_experiment, _run.group), []).append(_run_id)
+# The (a, b, k) of which all models are evaluated together, on common contexts.
+GROUPS = {(name, group_id(*point)): point for name in STUDY.experiments for point in STUDY.groups(name)}
 
 
-def control_family(run):
-    """The family of data whose control variate serves a run, with its short name; None where none is needed."""
-    settings = STUDY.experiments[run.experiment]
+def control_family(experiment, a, k):
+    """The family of data whose control variate serves a group, with its short name; None where none is needed."""
+    settings = STUDY.experiments[experiment]
     if (settings.attention, settings.task) != ("softmax", "difficult"):
         return None
     d, length = settings.dimension, settings.context_length
-    fields = {"task": settings.task, "dimension": d, "context_length": length, "target_size": run.k, "a": run.a}
-    return f"{settings.task}_d{d}_P{length}_k{run.k}_a{short(run.a)}", fields
+    fields = {"task": settings.task, "dimension": d, "context_length": length, "target_size": k, "a": a}
+    return f"{settings.task}_d{d}_P{length}_k{k}_a{short(a)}", fields
 
 
-FAMILIES = dict(filter(None, map(control_family, RUNS.values())))
+# The families and, for the mean of each one's control variate, the number of contexts.
+FAMILIES, CONTROL_CONTEXTS = {}, {}
+for (_name, _), (_a, _, _k) in GROUPS.items():
+    if _family := control_family(_name, _a, _k):
+        FAMILIES[_family[0]] = _family[1]
+        _contexts = STUDY.control_ratio * STUDY.experiments[_name].evaluation_contexts
+        CONTROL_CONTEXTS[_family[0]] = max(_contexts, CONTROL_CONTEXTS.get(_family[0], 0))
 
 SPECTRA = {
     f"d{d}_a{short(a)}_b{short(b)}": {"dimension": d, "a": a, "b": b}
-    for d, a, b in dict.fromkeys((STUDY.experiments[run.experiment].dimension, run.a, run.b) for run in RUNS.values())
+    for d, a, b in dict.fromkeys((STUDY.experiments[name].dimension, a, b) for (name, _), (a, b, _) in GROUPS.items())
 }
 
 FILES = [
     "config.yaml",
+    "illustration/contexts.nc",
     *(f"spectra/{spectrum}.nc" for spectrum in SPECTRA),
     *(f"cubes/{name}.nc" for name in STUDY.experiments),
     *(f"fits/{name}.csv" for name in STUDY.experiments),
@@ -55,21 +61,31 @@ FILES = [
 SUFFIXES = {"figure": ["pdf", "png"], "table": ["csv", "md", "tex"]}
 
 
+MEASUREMENTS = STUDY.measurements.model_dump(mode="json", exclude_none=True)
+FILES += [f"measurements/{name}.nc" for name in MEASUREMENTS]
+
+
+def run_file(run):
+    return f"<results>/runs/{run.experiment}/{run.id}.nc"
+
+
 def group_runs(wildcards):
-    """The shards that are evaluated together."""
-    runs = GROUPS[wildcards.experiment, wildcards.group]
-    return [f"<results>/runs/{wildcards.experiment}/{run}.nc" for run in runs]
-
-
-def first_run(wildcards):
-    """One of the runs that are evaluated together."""
-    return RUNS[wildcards.experiment, GROUPS[wildcards.experiment, wildcards.group][0]]
+    """The runs that are evaluated together."""
+    runs = STUDY.groups(wildcards.experiment)[GROUPS[wildcards.experiment, wildcards.group]]
+    return [run_file(run) for run in runs]
 
 
 def group_control(wildcards):
     """The control variate of the data on which a group is evaluated, if it has one."""
-    family = control_family(first_run(wildcards))
+    a, _, k = GROUPS[wildcards.experiment, wildcards.group]
+    family = control_family(wildcards.experiment, a, k)
     return f"<results>/controls/{family[0]}.nc" if family else []
+
+
+def model_code(experiment):
+    """The code of an experiment's model, which a new model of another experiment does not change."""
+    settings = STUDY.experiments[experiment]
+    return code_hash(VARIANTS[settings.attention][settings.variant].module)
 
 
 def artifact_files(artifact):
@@ -101,3 +117,4 @@ wildcard_constraints:
     family=one_of(FAMILIES),
     spectrum=one_of(SPECTRA),
     floor=one_of(STUDY.theory.floors),
+    measurement=one_of(MEASUREMENTS),

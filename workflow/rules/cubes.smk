@@ -1,9 +1,8 @@
 rule cube:
     input:
-        evaluations=lambda wildcards: [
+        lambda wildcards: [
             f"<results>/evaluations/{name}/{group}.nc" for name, group in GROUPS if name == wildcards.experiment
         ],
-        runs=lambda wildcards: [f"<results>/runs/{name}/{run}.nc" for name, run in RUNS if name == wildcards.experiment],
     output:
         "<results>/cubes/{experiment}.nc",
     log:

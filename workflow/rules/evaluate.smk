@@ -13,7 +13,7 @@ rule control:
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         settings=lambda wildcards: FAMILIES[wildcards.family],
-        contexts=STUDY.control_contexts,
+        contexts=lambda wildcards: CONTROL_CONTEXTS[wildcards.family],
         code=code_hash("inverse_depth.evaluation"),
     message:
         "Mean of the control variate of {wildcards.family}"
@@ -38,8 +38,10 @@ rule evaluate:
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
-        settings=lambda wildcards: STUDY.evaluation_settings(first_run(wildcards)),
-        code=code_hash("inverse_depth.evaluation"),
+        settings=lambda wildcards: STUDY.evaluation_settings(
+            wildcards.experiment, *GROUPS[wildcards.experiment, wildcards.group]
+        ),
+        code=lambda wildcards: [code_hash("inverse_depth.evaluation"), model_code(wildcards.experiment)],
     message:
         "Evaluate {wildcards.experiment} {wildcards.group} on {params.settings[evaluation_contexts]} common contexts"
     script:

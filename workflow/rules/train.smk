@@ -13,7 +13,7 @@ rule train:
         runtime=lambda wildcards, attempt: 240 * attempt,
     params:
         settings=lambda wildcards: STUDY.training_settings(RUNS[wildcards.experiment, wildcards.run]),
-        code=code_hash("inverse_depth.training"),
+        code=lambda wildcards: [code_hash("inverse_depth.training"), model_code(wildcards.experiment)],
     message:
         "Train {wildcards.experiment} {wildcards.run}; follow it in {log}"
     script:

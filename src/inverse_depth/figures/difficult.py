@@ -20,6 +20,7 @@ from inverse_depth.curves import (
 )
 from inverse_depth.figures.panels import (
     draw_curve,
+    draw_decomposition,
     draw_law,
     draw_losses,
     draw_missing,
@@ -32,7 +33,7 @@ from inverse_depth.figures.panels import (
     note_open_markers,
     styled,
 )
-from inverse_depth.fits import fit_power_law
+from inverse_depth.modes import relative_reducible
 
 VARYING_B: tuple[Spectrum, ...] = ((0, 0), (0, 0.25), (0, 0.5), (0, 1))
 VARYING_A: tuple[Spectrum, ...] = ((0, 0), (0.25, 0), (0.5, 0), (1, 0))
@@ -93,7 +94,7 @@ def figure_6(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
     look = looks(VARYING_B, VARYING_A)
     draw_losses(axes[0], cube, fits, VARYING_B, 2, look, name_b)
     draw_losses(axes[1], cube, fits, VARYING_A, 2, look, name_a)
-    _draw_decomposition(axes[2:4], cube, [(spectrum, 2) for spectrum in MAIN], {(s, 2): look[s] for s in MAIN})
+    draw_decomposition(axes[2:4], cube, [(spectrum, 2) for spectrum in MAIN], {(s, 2): look[s] for s in MAIN})
     _draw_reducible(axes[4], cube, fits, VARYING_B, look, name_b)
     _draw_reducible(axes[5], cube, fits, VARYING_A, look, name_a)
     note_open_markers(figure, axes)
@@ -119,18 +120,16 @@ def figure_7(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
     """
     figure, (raw, normalised) = new_figure(1, 2, panel_height=2.7)
     shown = [mode for mode in MODES if mode in cube["mode"]]
-    look, total = looks(shown), find_fit(fits, "loss", MODES_OF, 2)
+    look = looks(shown)
     unlimited: list[str] = []
     for mode in shown:
         points, name = curve(cube, "mode_loss", MODES_OF, 2, mode=mode), f"$k = {mode}$"
         if not len(points):
             continue
         draw_curve(raw, points, look[mode], name)
-        fitted = points if total is None else points.between(total["depth_min"], total["depth_max"])
-        law = fit_power_law(fitted.depth, fitted.value) if len(fitted) and fitted.value.min() > 0 else None
-        if law is not None and law.determined and points.value[0] > law.floor:
-            excess = points - law.floor
-            draw_curve(normalised, excess / excess.value[0], look[mode], name)
+        share, _ = relative_reducible(cube, fits, MODES_OF, 2, mode)
+        if share is not None:
+            draw_curve(normalised, share, look[mode], name)
         else:
             unlimited.append(name)
     if not raw.get_lines():
@@ -164,25 +163,9 @@ def figure_14(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
     look = looks(*keys)
     draw_losses(axes[0], cube, fits, BROADER_2, 2, {s: look[s, 2] for s in BROADER_2}, name_both)
     draw_losses(axes[1], cube, fits, BROADER_16, 16, {s: look[s, 16] for s in BROADER_16}, name_both)
-    _draw_decomposition(axes[2:4], cube, [*keys[0], *keys[1]], look)
+    draw_decomposition(axes[2:4], cube, [*keys[0], *keys[1]], look)
     note_open_markers(figure, axes)
     return figure
-
-
-def _draw_decomposition(
-    axes: Sequence[Axes], cube: xr.Dataset, keys: Sequence[tuple[Spectrum, int]], look: dict[Any, Any]
-) -> None:
-    """Draw C_L in one panel and A_L - C_L in the other, for pairs of a spectrum and a target size."""
-    several = len({k for _, k in keys}) > 1
-    names = {key: f"{name_both(key[0])}, top {key[1]}" if several else name_both(key[0]) for key in keys}
-    panels = (("shared_error", "Shared error $C_L$"), ("disagreement", "Disagreement $A_L - C_L$"))
-    for ax, (quantity, symbol) in zip(axes, panels, strict=True):
-        curves = {key: curve(cube, quantity, *key) for key in keys}
-        for key, points in curves.items():
-            if len(points):
-                draw_curve(ax, points, look[key], names[key])
-        draw_missing(ax, [names[key] for key, points in curves.items() if not len(points)])
-        finish(ax, symbol)
 
 
 def _draw_reducible(

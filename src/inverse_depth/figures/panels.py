@@ -103,15 +103,17 @@ def new_figure(
     return figure, axes
 
 
-def draw_curve(ax: Axes, points: Curve, look: Look, label: str, join: bool = True) -> None:
-    """Draw points with error bars; open markers where training did not converge; values not above zero are left out.
+def draw_curve(ax: Axes, points: Curve, look: Look, label: str, join: bool = True, signed: bool = False) -> None:
+    """Draw points with error bars; open markers where training did not converge.
 
     Parameters
     ----------
     join : bool
         Connect the points by a thin line, for curves without a fit.
+    signed : bool
+        Draw values that are not above zero, too; a logarithmic axis has no place for them.
     """
-    shown = points.value > 0
+    shown = (points.value > 0) | signed
     depth, value, error = points.depth[shown], points.value[shown], points.error[shown]
     filled = points.converged[shown]
     if join:
@@ -161,6 +163,26 @@ def draw_losses(
     finish(ax, "Loss $\\mathcal{R}_L$")
 
 
+def draw_decomposition(
+    axes: Sequence[Axes], cube: xr.Dataset, keys: Sequence[tuple[Spectrum, int]], look: dict[Any, Look]
+) -> None:
+    """Draw C_L in one panel and A_L - C_L in the other, for pairs of a spectrum and a target size.
+
+    A panel with a value that is not above zero has a linear axis.
+    """
+    several = len({k for _, k in keys}) > 1
+    names = {key: f"{name_both(key[0])}, top {key[1]}" if several else name_both(key[0]) for key in keys}
+    panels = (("shared_error", "Shared error $C_L$"), ("disagreement", "Disagreement $A_L - C_L$"))
+    for ax, (quantity, symbol) in zip(axes, panels, strict=True):
+        curves = {key: curve(cube, quantity, *key) for key in keys}
+        signed = any((points.value <= 0).any() for points in curves.values())
+        for key, points in curves.items():
+            if len(points):
+                draw_curve(ax, points, look[key], names[key], signed=signed)
+        draw_missing(ax, [names[key] for key, points in curves.items() if not len(points)])
+        finish(ax, symbol, signed)
+
+
 def exponent_text(fit: Any) -> str:
     """Say the fitted exponent with its standard error, or that there is none."""
     if is_determined(fit):
@@ -183,28 +205,38 @@ def name_both(spectrum: Spectrum) -> str:
     return f"$({spectrum[0]:g}, {spectrum[1]:g})$"
 
 
-def finish(ax: Axes, ylabel: str) -> None:
-    """Set a panel against depth once everything is drawn: logarithmic axes, ticks to read from, the legend above."""
+def finish(ax: Axes, ylabel: str, signed: bool = False) -> None:
+    """Set a panel against depth once everything is drawn: logarithmic axes, ticks to read from, the legend above.
+
+    Parameters
+    ----------
+    signed : bool
+        Make the vertical axis linear, with zero on it.
+    """
     legend_above(ax)
     ax.set(xlabel="Depth $L$", ylabel=ylabel)
     lines = _drawn([ax])
     # Lines across the whole panel (axhline) have an x in units of the panel.
     x = _positive([line.get_xdata() for line in lines if line.get_transform() is ax.transData])
     y = _positive([line.get_ydata() for line in lines])
-    if not len(x) or not len(y):
+    if not len(x) or not (len(y) or signed):
         say_no_data(ax)
         return
     ax.set_xscale("log", base=2)
-    ax.set_yscale("log")
     ax.set_xlim(x.min() / 1.25, x.max() * 1.25)
-    # From the points alone: an error bar that reaches zero would stretch a logarithmic axis without end.
-    pad = max(0.06 * math.log(y.max() / y.min()), 0.003)
-    ax.set_ylim(y.min() * math.exp(-pad), y.max() * math.exp(pad))
     powers = range(math.floor(math.log2(x.min())), math.ceil(math.log2(x.max())) + 1)
     every = 2 if len(powers) * 0.24 > _panel_width(ax) else 1
     ax.xaxis.set_major_locator(FixedLocator([2.0**power for power in powers[::every]]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda depth, _: f"{depth:g}"))
     ax.xaxis.set_minor_locator(NullLocator())
+    if signed:
+        ax.axhline(0, color="0.4", linewidth=0.6, zorder=1)
+        ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+        return
+    ax.set_yscale("log")
+    # From the points alone: an error bar that reaches zero would stretch a logarithmic axis without end.
+    pad = max(0.06 * math.log(y.max() / y.min()), 0.003)
+    ax.set_ylim(y.min() * math.exp(-pad), y.max() * math.exp(pad))
     _value_ticks(ax)
 
 
@@ -222,6 +254,22 @@ def legend_above(ax: Axes) -> None:
         extent = legend.get_window_extent(ax.figure.canvas.get_renderer())  # type: ignore[attr-defined]
         if extent.width / ax.figure.dpi <= _panel_width(ax):
             return
+
+
+def head_legend(ax: Axes, heading: str) -> None:
+    """Set a heading over the legend of a panel."""
+    legend = ax.get_legend()
+    legend.set_title(heading)  # type: ignore[union-attr]
+    legend.set_alignment("left")  # type: ignore[union-attr]
+
+
+def share_values(axes: Sequence[Axes]) -> None:
+    """Give those panels that hold data the same logarithmic scale of values."""
+    drawn = [ax for ax in axes if ax.get_yscale() == "log"]
+    limits = np.array([ax.get_ylim() for ax in drawn])
+    for ax in drawn:
+        ax.set_ylim(limits.min(), limits.max())
+        _value_ticks(ax)
 
 
 def _panel_width(ax: Axes) -> float:
@@ -249,7 +297,12 @@ def _value_ticks(ax: Axes) -> None:
 def note_open_markers(figure: Figure, axes: Sequence[Axes]) -> None:
     """Say below the figure what open markers are, if there are any."""
     if any(line.get_markerfacecolor() == "white" for line in _drawn(axes)):
-        figure.supxlabel("open markers: training not converged", x=0.99, ha="right", fontsize=7, color="0.35")
+        note_below(figure, "open markers: training not converged")
+
+
+def note_below(figure: Figure, text: str) -> None:
+    """Write a small note at the lower right."""
+    figure.supxlabel(text, x=0.99, ha="right", fontsize=7, color="0.35")
 
 
 def _drawn(axes: Sequence[Axes]) -> list[Line2D]:

@@ -10,31 +10,48 @@ Nothing has the size of the context except S itself, which is Sigma for an infin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Self
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from inverse_depth.contexts import Contexts
-from inverse_depth.models.parameters import Factored, Merged
+from inverse_depth.models.base import Effective, Model, ModelSpec
+from inverse_depth.models.parameters import Factored, Merged, controlled_weights
 
 
-class LinearAttention(nn.Module):
-    """The linear model around its parameters, for a batch of contexts."""
+class LinearAttention(Model):
+    """The linear model around its parameters."""
+
+    weights: Merged | Factored
 
     def __init__(self, weights: Merged | Factored):
         super().__init__()
         self.weights = weights
+
+    @classmethod
+    def create(cls, spec: ModelSpec, generators: Sequence[torch.Generator], dtype: torch.dtype) -> Self:
+        """See :meth:`Model.create`."""
+        return cls(controlled_weights(spec, generators, dtype))
+
+    def effective(self) -> Effective:
+        """B_l, and the gain or the moments of the label stream."""
+        moments = self.weights.moments()
+        last = {"gains": self.weights.gains()} if moments is None else {"moments": moments}
+        return {"matrices": self.weights.matrices()} | last
 
     def elements_per_context(self, contexts: Contexts) -> int:
         """Size of the arrays that one context needs: its covariance and the states of all layers."""
         d = contexts.query.shape[-1]
         return d * d + self.weights.depth * d * self.weights.columns
 
-    def residual(self, contexts: Contexts) -> Tensor:
-        """Residual v = P_L(S) q - t in the eigenbasis, shape (R, C, d): the error is beta^T v."""
+    def residual(self, contexts: Contexts, effective: Effective | None = None) -> Tensor:
+        """V = P_L(S) q - t."""
         covariance, query = _covariance(contexts), contexts.query
         if contexts.rotation is not None:
             query = (contexts.rotation @ query[..., None])[..., 0]
-        output = self._output(self.weights.matrices(), covariance, query)
+        output = _output(self.effective() if effective is None else effective, covariance, query)
         if contexts.rotation is not None:
             output = (contexts.rotation.mT @ output[..., None])[..., 0]
         return output - contexts.target
@@ -47,16 +64,18 @@ class LinearAttention(nn.Module):
         eigenvalues : Tensor, shape (d,)
         """
         identity = torch.eye(len(eigenvalues), dtype=eigenvalues.dtype, device=eigenvalues.device)
-        mean = self.weights.matrices().diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None] * identity
+        effective = self.effective()
+        mean = effective["matrices"].diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None] * identity
         ones = torch.ones_like(eigenvalues).expand(mean.shape[0], 1, -1)
-        return self._output(mean, (identity * eigenvalues)[None, None], ones)[:, 0]
+        return _output(effective | {"matrices": mean}, (identity * eigenvalues)[None, None], ones)[:, 0]
 
-    def _output(self, matrices: Tensor, covariance: Tensor, query: Tensor) -> Tensor:
-        """P_L(S) q, shape (R, C, d)."""
-        moments = self.weights.moments()
-        if moments is None:
-            return self.weights.gains()[:, None] * (query - _product(matrices, covariance, query))
-        return -(_elementary_products(matrices, covariance, query) @ moments[:, None, :, None])[..., 0]
+
+def _output(effective: Effective, covariance: Tensor, query: Tensor) -> Tensor:
+    """P_L(S) q, shape (R, C, d)."""
+    matrices = effective["matrices"]
+    if "gains" in effective:
+        return effective["gains"][:, None] * (query - _product(matrices, covariance, query))
+    return -(_elementary_products(matrices, covariance, query) @ effective["moments"][:, None, :, None])[..., 0]
 
 
 def _covariance(contexts: Contexts) -> Tensor:

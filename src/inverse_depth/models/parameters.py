@@ -1,11 +1,10 @@
 """What is trained: the paper's weight matrices, or the few combinations of them that the output depends on.
 
-Every parameter has a leading replica axis R, so that several seeds of one point train as one batched model. Both
-classes offer the same quantities to the attention models:
+Both classes offer the same quantities to the attention models:
 
-``embed(x)``      the features that queries and keys are made from
-``matrices()``    B_l, shape (R, L, n, n): query-key matrices, acting on the features
-``gains(depth)``  g_l = W_o W_v^l W_y, shape (R, 1) where layers share W_v, else (R, L)
+``embedding()``   W_x, shape (R, N, d), where queries and keys are made from W_x x; None where from x itself
+``matrices()``    B_l, shape (R, L, n, n): query-key matrices, acting on these features
+``gains()``       g_l = W_o W_v^l W_y, shape (R, 1) where layers share W_v, else (R, L)
 ``columns``       how many vectors the linear recursion carries
 ``moments()``     m_r = W_o W_v^r W_y for r = 1..L, or None where all moments equal the gain
 """
@@ -14,41 +13,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """Everything that rebuilds a model around its parameters.
-
-    Attributes
-    ----------
-    attention : str
-        ``linear`` or ``softmax``.
-    variant : str
-        ``controlled``: one W_v for all layers; ``decoupled_values``: one for each (App. C.2).
-    parameters : str
-        ``merged`` or ``factored``.
-    depth, dimension, width : int
-        L, d and N.
-    """
-
-    attention: Literal["linear", "softmax"]
-    variant: Literal["controlled", "decoupled_values"]
-    parameters: Literal["merged", "factored"]
-    depth: int
-    dimension: int
-    width: int
-
+from inverse_depth.models.base import ModelSpec, Weights
 
 Draw = Callable[..., Tensor]
 
 
-def _drawer(generators: Sequence[torch.Generator], dtype: torch.dtype) -> Draw:
+def drawer(generators: Sequence[torch.Generator], dtype: torch.dtype) -> Draw:
     """Standard normal parameters, replica by replica from its own generator, so that no replica depends on another."""
 
     def draw(*shape: int) -> Tensor:
@@ -57,7 +31,7 @@ def _drawer(generators: Sequence[torch.Generator], dtype: torch.dtype) -> Draw:
     return draw
 
 
-class Merged(nn.Module):
+class Merged(Weights):
     """B_l = exp(s_l) M_l and the gain g, with the label stream in one direction (N-independent).
 
     The scale s_l makes a layer's overall strength one well-conditioned coordinate: strengths that must differ by orders
@@ -67,9 +41,9 @@ class Merged(nn.Module):
 
     def __init__(self, spec: ModelSpec, generators: Sequence[torch.Generator], dtype: torch.dtype):
         super().__init__()
-        draw, depth, d = _drawer(generators, dtype), spec.depth, spec.dimension
+        draw, depth, d = drawer(generators, dtype), spec.depth, spec.dimension
         replicas = len(generators)
-        self.depth, self.columns = depth, 1
+        self.depth, self.replicas, self.columns = depth, replicas, 1
         # The noise of a linear layer's d x d entries adds up in every product of layers; a softmax bounds it.
         self.matrix_rate = 1 / math.sqrt(d) if spec.attention == "linear" else 1.0
         noise = draw(depth, d, d)
@@ -82,9 +56,9 @@ class Merged(nn.Module):
         self.matrix = nn.Parameter(matrix)
         self.gain = nn.Parameter(torch.ones(replicas, depth if spec.variant == "decoupled_values" else 1, dtype=dtype))
 
-    def embed(self, x: Tensor) -> Tensor:
-        """Return x itself, shape (R, C, P, d): W_x is an isometry, absorbed into B_l."""
-        return x
+    def embedding(self) -> None:
+        """W_x is an isometry, absorbed into B_l."""
+        return None
 
     def matrices(self) -> Tensor:
         """B_l, shape (R, L, d, d)."""
@@ -103,7 +77,7 @@ class Merged(nn.Module):
         return [(self.log_scale, 1.0), (self.matrix, self.matrix_rate), (self.gain, 0.1)]
 
 
-class Factored(nn.Module):
+class Factored(Weights):
     """The paper's own weights: W_x, W_y, W_o, a W_q and W_k for each layer, and W_v (Sec. 2.2).
 
     W_x starts as an isometry and the label stream as g = 1, with W_v = I and W_o = W_y^T of norm one.
@@ -111,9 +85,9 @@ class Factored(nn.Module):
 
     def __init__(self, spec: ModelSpec, generators: Sequence[torch.Generator], dtype: torch.dtype):
         super().__init__()
-        draw, depth, d, n = _drawer(generators, dtype), spec.depth, spec.dimension, spec.width
+        draw, depth, d, n = drawer(generators, dtype), spec.depth, spec.dimension, spec.width
         self.linear = spec.attention == "linear"
-        self.depth, self.columns = depth, depth + 1
+        self.depth, self.replicas, self.columns = depth, len(generators), depth + 1
         entry = 1.0 if self.linear else 1 / math.sqrt(n)
         label = draw(n)
         label = label / torch.linalg.vector_norm(label, dim=-1, keepdim=True)
@@ -125,9 +99,9 @@ class Factored(nn.Module):
         self.w_y = nn.Parameter(label)
         self.w_o = nn.Parameter(label.clone())
 
-    def embed(self, x: Tensor) -> Tensor:
-        """W_x x for x of shape (R, C, P, d), shape (R, C, P, N); linear attention absorbs W_x into B_l instead."""
-        return x if self.linear else x @ self.w_x[:, None].mT
+    def embedding(self) -> Tensor | None:
+        """W_x, shape (R, N, d); linear attention absorbs it into B_l."""
+        return None if self.linear else self.w_x
 
     def matrices(self) -> Tensor:
         """Softmax: W_k^T W_q, shape (R, L, N, N). Linear: W_x^T W_k^T W_q W_x / N, shape (R, L, d, d)."""
@@ -163,3 +137,8 @@ class Factored(nn.Module):
             (self.w_y, 0.1 / math.sqrt(n)),
             (self.w_o, 0.1 / math.sqrt(n)),
         ]
+
+
+def controlled_weights(spec: ModelSpec, generators: Sequence[torch.Generator], dtype: torch.dtype) -> Merged | Factored:
+    """The parameters of a controlled model."""
+    return (Merged if spec.parameters == "merged" else Factored)(spec, generators, dtype)

@@ -68,25 +68,42 @@ def linear_attention(weights: Weights, inputs: Tensor, labels: Tensor) -> Tensor
     return stream_y[:, -1] @ weights.w_o
 
 
-def softmax_attention(weights: Weights, inputs: Tensor, labels: Tensor) -> Tensor:
-    """The output of the softmax-attention model, whose context is never updated.
+def softmax_attention(weights: Weights, inputs: Tensor, labels: Tensor, update: float | Tensor = 0.0) -> Tensor:
+    """The output of the softmax-attention model.
 
-    A^l = M(0) * softmax(Q^T K) over the context tokens, with Q and K from the RMS-normalised stream and
-    M(0) = [[0, 0], [1^T, 0]]. Parameters and result as for :func:`linear_attention`.
+    A^l = M(m) * softmax(Q^T K) over the context tokens, with Q and K from the RMS-normalised stream and
+    M(m) = [[m 1 1^T, 0], [1^T, 0]]; m = 0, where the context is never updated, is the controlled model, others are that
+    of App. C.3. Parameters and result as for :func:`linear_attention`, and the scalar ``update``, m.
     """
-    length = labels.shape[1]
-    mask = inputs.new_zeros(length + 1, length + 1)
-    mask[length, :length] = 1
-    forbidden = torch.zeros_like(mask)
-    forbidden[:, length] = -math.inf
-    stream_x = inputs @ weights.w_x.T
-    normed = stream_x / (stream_x**2).mean(-1, keepdim=True).sqrt()
-    stream_y = _label_stream(weights, labels)
+    stream_x, stream_y = inputs @ weights.w_x.T, _label_stream(weights, labels)
     for layer in range(weights.depth):
-        queries, keys = normed @ weights.w_q[layer].T, normed @ weights.w_k[layer].T
-        attention = mask * torch.softmax(queries @ keys.mT + forbidden, dim=-1)
+        attention = _softmax_map(weights, layer, stream_x, update)
         stream_y = stream_y + attention @ _values(weights, layer, stream_y) / weights.depth
     return stream_y[:, -1] @ weights.w_o
+
+
+def single_stream_attention(weights: Weights, inputs: Tensor, labels: Tensor) -> Tensor:
+    """The output of the single-stream model (App. C.1): H^0 = W_x X + W_y y, and every layer acts on H.
+
+    Parameters and result as for :func:`linear_attention`.
+    """
+    stream = inputs @ weights.w_x.T + _label_stream(weights, labels)
+    for layer in range(weights.depth):
+        attention = _softmax_map(weights, layer, stream, 0.0)
+        stream = stream + attention @ _values(weights, layer, stream) / weights.depth
+    return stream[:, -1] @ weights.w_o
+
+
+def _softmax_map(weights: Weights, layer: int, stream: Tensor, update: float | Tensor) -> Tensor:
+    """M(m) * softmax(Q^T K), shape (C, P + 1, P + 1), where nobody attends to the test token."""
+    length = stream.shape[1] - 1
+    normed = stream / (stream**2).mean(-1, keepdim=True).sqrt()
+    queries, keys = normed @ weights.w_q[layer].T, normed @ weights.w_k[layer].T
+    logits = queries @ keys.mT
+    logits[..., length] = -math.inf
+    scale = stream.new_ones(length + 1, 1) * update
+    scale[length] = 1
+    return scale * torch.softmax(logits, dim=-1)
 
 
 def _label_stream(weights: Weights, labels: Tensor) -> Tensor:

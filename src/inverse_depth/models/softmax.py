@@ -7,67 +7,109 @@ go through one batched product; nothing has size P x P or width N.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from inverse_depth.contexts import Contexts, rms_normalise
-from inverse_depth.models.parameters import Factored, Merged
+from inverse_depth.models.base import Effective, Model, ModelSpec
+from inverse_depth.models.parameters import Factored, Merged, controlled_weights
 
 
-class SoftmaxAttention(nn.Module):
-    """The softmax model around its parameters, for a batch of contexts."""
+class SoftmaxAttention(Model):
+    """The softmax model around its parameters; layers share a value matrix, or have one each (App. C.2)."""
+
+    attends_independently = True
+    weights: Merged | Factored
 
     def __init__(self, weights: Merged | Factored):
         super().__init__()
         self.weights = weights
+
+    @classmethod
+    def create(cls, spec: ModelSpec, generators: Sequence[torch.Generator], dtype: torch.dtype) -> Self:
+        """See :meth:`Model.create`."""
+        return cls(controlled_weights(spec, generators, dtype))
+
+    def effective(self) -> Effective:
+        """B_l, g_l and, where it is trained, W_x."""
+        tensors = {"matrices": self.weights.matrices(), "gains": self.weights.gains()}
+        w_x = self.weights.embedding()
+        return tensors if w_x is None else tensors | {"embedding": w_x}
 
     def elements_per_context(self, contexts: Contexts) -> int:
         """Size of the largest array that one context needs: the attention of all layers."""
         assert contexts.tokens is not None
         return self.weights.depth * contexts.tokens.shape[2]
 
-    def residual(self, contexts: Contexts) -> Tensor:
-        """Return v = sum_i (sum_l g_l p_l,i / L) x_i - t in the eigenbasis, shape (R, C, d); the error is beta^T v."""
-        probes, keys = self._probes_and_keys(contexts)
-        replicas, count, depth = probes.shape[:3]
-        gains = (self.weights.gains() / depth)[:, None].expand(replicas, count, depth).contiguous()
-        keys = keys.expand(replicas, -1, -1, -1)  # contexts may be shared by all replicas
-        mixture = _Mixture.apply(*(x.flatten(0, 1) for x in (probes, keys, gains)))
-        tokens = contexts.tokens
-        assert tokens is not None
-        values = mixture.unflatten(0, (replicas, count))[:, :, None] @ tokens
+    def residual(self, contexts: Contexts, effective: Effective | None = None) -> Tensor:
+        """V = sum_i (sum_l g_l p_l,i / L) x_i - t."""
+        effective = self.effective() if effective is None else effective
+        gains = effective["gains"] / self.weights.depth
+        values = self._mixture(contexts, effective, gains)[:, :, None] @ _tokens(contexts)
         return values[:, :, 0] - contexts.target
 
-    def attention(self, contexts: Contexts) -> Tensor:
-        """p_l, the attention of the test token in every layer, shape (R, C, L, P)."""
-        probes, keys = self._probes_and_keys(contexts)
-        return torch.softmax(probes @ keys.mT, dim=-1)
+    def mean_attention(self, contexts: Contexts) -> Tensor:
+        """sum_l p_l / L, shape (R, C, P)."""
+        effective = self.effective()
+        return self._mixture(contexts, effective, torch.full_like(effective["gains"], 1 / self.weights.depth))
 
     def layer_residuals(self, contexts: Contexts) -> Tensor:
-        """Return v_l = sum_i g_l p_l,i x_i - t, shape (R, C, L, d); a layer's own error is beta^T v_l."""
-        assert contexts.tokens is not None
-        values = self.attention(contexts) @ contexts.tokens
-        return self.weights.gains()[:, None, :, None] * values - contexts.target[:, :, None]
+        """v_l = sum_i g_l p_l,i x_i - t, shape (R, C, L, d)."""
+        effective = self.effective()
+        probes, keys = probes_and_keys(contexts, effective)
+        values = torch.softmax(probes @ keys.mT, dim=-1) @ _tokens(contexts)
+        return effective["gains"][:, None, :, None] * values - contexts.target[:, :, None]
 
-    def _probes_and_keys(self, contexts: Contexts) -> tuple[Tensor, Tensor]:
-        """B_l x_test, shape (R, C, L, n), and the normalised tokens, shape (R, C, P, n), in the model's coordinates."""
-        tokens, query = contexts.tokens, contexts.query[:, :, None]
-        assert tokens is not None, "softmax attention needs the tokens of a finite context"
-        if contexts.rotation is not None:
-            tokens, query = tokens @ contexts.rotation.mT, query @ contexts.rotation.mT
-        tokens, query = (rms_normalise(self.weights.embed(x)) for x in (tokens, query))
-        matrices = self.weights.matrices()
-        probes = query[:, :, 0] @ matrices.flatten(1, 2).mT
-        return probes.unflatten(-1, matrices.shape[1:3]), tokens
+    def _mixture(self, contexts: Contexts, effective: Effective, gains: Tensor) -> Tensor:
+        """sum_l g_l p_l, shape (R, C, P)."""
+        probes, keys = probes_and_keys(contexts, effective)
+        return mixture(probes, keys, gains[:, None].expand(*probes.shape[:3]))
+
+
+def probes_and_keys(contexts: Contexts, effective: Effective) -> tuple[Tensor, Tensor]:
+    """B_l x_test, shape (R, C, L, n), and the normalised tokens, shape (R, C, P, n), in the model's coordinates."""
+    tokens, query = _tokens(contexts), contexts.query[:, :, None]
+    if contexts.rotation is not None:
+        tokens, query = tokens @ contexts.rotation.mT, query @ contexts.rotation.mT
+    if "embedding" in effective:
+        tokens, query = (x @ effective["embedding"][:, None].mT for x in (tokens, query))
+    matrices = effective["matrices"]
+    probes = rms_normalise(query)[:, :, 0] @ matrices.flatten(1, 2).mT
+    return probes.unflatten(-1, matrices.shape[1:3]), rms_normalise(tokens)
+
+
+def mixture(probes: Tensor, keys: Tensor, gains: Tensor) -> Tensor:
+    """sum_l g_l softmax_i(k_i^T u_l) over the probes u_l of a context.
+
+    Parameters
+    ----------
+    probes : Tensor, shape (R, C, L, n)
+    keys : Tensor, shape (R, C, P, n), or (1, C, P, n) where replicas share their contexts
+    gains : Tensor, shape (R, C, L)
+
+    Returns
+    -------
+    Tensor, shape (R, C, P)
+    """
+    keys = keys.expand(probes.shape[0], -1, -1, -1)
+    mixed: Tensor = _Mixture.apply(probes.flatten(0, 1), keys.flatten(0, 1), gains.flatten(0, 1))
+    return mixed.unflatten(0, probes.shape[:2])
+
+
+def _tokens(contexts: Contexts) -> Tensor:
+    assert contexts.tokens is not None, "softmax attention needs the tokens of a finite context"
+    return contexts.tokens
 
 
 class _Mixture(torch.autograd.Function):
-    """sum_l g_l softmax_i(k_i^T u_l), shape (B, P), for probes u (B, L, n), keys k (B, P, n) and gains g (B, L).
+    """:func:`mixture` for probes (B, L, n), keys (B, P, n) and gains (B, L), with its gradient written out.
 
-    The gradient is written out because it needs one array of the size of the attention where autograd keeps three: with
-    w the gradient of the result, that of a logit is g_l p_l,i (w_i - p_l . w).
+    With w the gradient of the result, that of the logits of layer l is g_l p_l,i (w_i - p_l . w). Only its products
+    with keys and probes are needed, and these are products of p with known vectors: one pass over the attention, and no
+    array of its size but the attention itself.
     """
 
     @staticmethod
@@ -79,7 +121,13 @@ class _Mixture(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         probes, keys, gains, attention = ctx.saved_tensors
-        mean = torch.bmm(attention, grad[..., None])
-        logits = torch.sub(grad[:, None], mean).mul_(attention)  # up to the gain of the layer
-        by_keys = torch.bmm(logits.mT, probes * gains[..., None]) if ctx.needs_input_grad[1] else None
-        return torch.bmm(logits, keys) * gains[..., None], by_keys, mean[..., 0]
+        n, w = keys.shape[-1], grad[..., None]
+        means = torch.bmm(attention, torch.cat([w * keys, keys, w], dim=-1))  # of w k, k and w, weighted by p_l
+        mean = means[..., 2 * n :]
+        by_probes = gains[..., None] * (means[..., :n] - mean * means[..., n : 2 * n])
+        by_keys = None
+        if ctx.needs_input_grad[1]:
+            weighted = gains[..., None] * probes
+            sums = torch.bmm(attention.mT, torch.cat([weighted, mean * weighted], dim=-1))
+            by_keys = w * sums[..., :n] - sums[..., n:]
+        return by_probes, by_keys, mean[..., 0]
