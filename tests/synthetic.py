@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,6 +66,7 @@ def make_cube(
     noise: float = 2e-4,
     converged: bool = True,
     seed: int = 0,
+    size: tuple[int, int | str] = (16, 64),
 ) -> xr.Dataset:
     """A cube whose runs follow the laws, with relative noise; deeper models need longer to train."""
     rng = np.random.default_rng(seed)
@@ -88,7 +90,8 @@ def make_cube(
 
     names = ["loss", "loss_difference", "shared_error", "disagreement"]
     names += [f"{name}_se" for name in names] + ["converged", "steps", "seconds"]
-    cube = xr.Dataset({name: empty() for name in names}, {**coords, **more})
+    attrs = {"config": json.dumps({"dimension": size[0], "context_length": size[1]})}
+    cube = xr.Dataset({name: empty() for name in names}, {**coords, **more}, attrs)
     for name in ("mode_loss", "mode_loss_se"):
         cube[name] = empty("mode")
     for name in ("loss_by_step", "loss_by_step_se", "validation_loss"):
@@ -162,7 +165,7 @@ def make_fits(
     return pd.DataFrame(rows)
 
 
-def make_floors(values: dict[Key, float], se: float = 0.002) -> xr.Dataset:
+def make_floors(values: dict[Key, float], se: float = 0.002, size: tuple[int, int] = (128, 1024)) -> xr.Dataset:
     """Theoretical floors; pairs that are not given are NaN."""
     coords = {
         "a": np.unique([a for a, _, _ in values]).astype(float),
@@ -172,7 +175,8 @@ def make_floors(values: dict[Key, float], se: float = 0.002) -> xr.Dataset:
     floor = xr.DataArray(np.full([len(value) for value in coords.values()], np.nan), coords, tuple(coords))
     for (a, b, k), value in values.items():
         floor.loc[dict(a=a, b=b, k=k)] = value
-    return xr.Dataset({"floor": floor, "floor_se": floor * 0 + se})
+    attrs = {"dimension": size[0], "context_length": size[1]}
+    return xr.Dataset({"floor": floor, "floor_se": floor * 0 + se}, attrs=attrs)
 
 
 def with_update_scale(cube: xr.Dataset, scales: dict[Key, Sequence[float]]) -> xr.Dataset:

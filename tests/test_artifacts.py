@@ -51,8 +51,9 @@ def test_importing_the_registry_loads_nothing_heavy():
 
 def test_figures_and_tables_need_no_torch():
     code = (
-        "import sys, inverse_depth.tables, inverse_depth.markup;"
+        "import sys, inverse_depth.comparison, inverse_depth.beyond, inverse_depth.markup;"
         "import inverse_depth.figures.easy, inverse_depth.figures.difficult, inverse_depth.figures.training;"
+        "import inverse_depth.figures.beyond;"
         "import inverse_depth.figures.overview, inverse_depth.figures.drawn, inverse_depth.mode_tables;"
         "import inverse_depth.figures.variants;"
         "sys.exit('torch' in sys.modules or 'snakemake' in sys.modules)"

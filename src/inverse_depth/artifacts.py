@@ -40,6 +40,20 @@ def _experiment(name: str) -> dict[str, str]:
     return {"cube": f"cubes/{name}.nc", "fits": f"fits/{name}.csv"}
 
 
+_COMPARED = {
+    "softmax": "cubes/softmax_difficult.nc",
+    "softmax_fits": "fits/softmax_difficult.csv",
+    "linear": "cubes/linear_difficult.nc",
+    "floors": "theory/linear_floor.nc",
+    "linear_easy": "cubes/linear_easy.nc",
+    "linear_easy_fits": "fits/linear_easy.csv",
+    "softmax_easy": "cubes/softmax_easy.nc",
+    "single_stream": "cubes/single_stream.nc",
+    "decoupled_values": "cubes/decoupled_values.nc",
+    "context_updates": "cubes/context_updates.nc",
+    "context_attention": "measurements/context_attention.nc",
+}
+
 _POINTS = (
     "Points are means over seeds, bars their standard errors (spread between seeds and evaluation error), open markers "
     "models whose training did not converge."
@@ -316,18 +330,95 @@ _ALL = (
         "comparison",
         "table",
         "Published and measured",
-        "Every number of Tables 1 to 5 of Peng et al. (arXiv 2610.11063) that this study measures: loss floors, "
-        "plateaus and depth exponents of linear and softmax attention at spectra (a, b) and target size k, with "
-        "both standard errors where there are any, the relative difference, and the difference over its error.",
+        "Every number that Peng et al. (arXiv 2610.11063) publish on the depth laws of linear and softmax "
+        "attention, and their claims in words made into numbers, beside ours: loss floors, plateaus, exponents of "
+        "the loss against depth at spectra (a, b) and target size k; ours are means over seeds. Differences are in "
+        "per cent of the published value or, in units of 1, as they are; then over both standard errors in "
+        "quadrature. The verdict follows one rule with tolerances fixed beforehand (docs/comparison.md); a number "
+        "that was not measured well enough, or that depends on what the paper does not give, cannot be decided. At "
+        "a = 0 the rows of all b are one measurement.",
+        _COMPARED,
+        "inverse_depth.comparison:comparison",
+    ),
+    Artifact(
+        "comparison_summary",
+        "table",
+        "Published and measured: counts",
+        "Verdicts on the published numbers and claims of Peng et al. (arXiv 2610.11063) on the loss of linear and "
+        "softmax attention against depth, counted for every place of the paper: how many of our numbers agree "
+        "within tolerances fixed beforehand, differ, or cannot be decided (not run, not determined, or dependent on "
+        "what the paper does not give). At a = 0 the rows of all b are one measurement.",
+        _COMPARED,
+        "inverse_depth.comparison:comparison_summary",
+    ),
+    Artifact(
+        "like_for_like",
+        "table",
+        "Linear and softmax attention at equal sizes",
+        "Loss floors of linear and softmax attention averaging the labels of the two tokens nearest to the query, "
+        "at equal dimension d and context length P, for spectra (a, b). Softmax: the floor L_0 fitted over depth, "
+        "or the loss of the deepest models where it says so; linear: the plateau, the mean loss of the two deepest "
+        "models. The published ratio (Table 1 of Peng et al.) compares linear attention at d = 128, P = 1024 with "
+        "softmax attention at d = 16, P = 64.",
         {
             "softmax": "cubes/softmax_difficult.nc",
-            "softmax_fits": "fits/softmax_difficult.csv",
-            "linear_easy": "cubes/linear_easy.nc",
-            "linear_easy_fits": "fits/linear_easy.csv",
+            "fits": "fits/softmax_difficult.csv",
+            "matched": "cubes/linear_matched.nc",
+            "large": "cubes/softmax_large.nc",
             "linear": "cubes/linear_difficult.nc",
-            "floors": "theory/linear_floor.nc",
         },
-        "inverse_depth.tables:comparison",
+        "inverse_depth.beyond:like_for_like",
+    ),
+    Artifact(
+        "depth_share",
+        "table",
+        "The share of the loss that depth removes",
+        "How much of the loss R_1 of a single layer depth removes, for softmax and linear attention averaging the "
+        "labels of the k tokens nearest to the query, at spectra (a, b): in the limit of great depth, (R_1 - "
+        "L_0)/R_1 with L_0 from the fit R_L = L_0 + c L^-alpha, and at the deepest models trained, (R_1 - R_L)/R_1. "
+        "Standard errors are of differences between models evaluated on the same contexts. Linear attention has a "
+        "plateau and no fit.",
+        {
+            "softmax": "cubes/softmax_difficult.nc",
+            "fits": "fits/softmax_difficult.csv",
+            "linear": "cubes/linear_difficult.nc",
+        },
+        "inverse_depth.beyond:depth_share",
+    ),
+    Artifact(
+        "b_collapse",
+        "table",
+        "The loss at a = 0 for all teacher spectra",
+        "With a flat input spectrum (a = 0) neither attention sees the teacher, so the loss at teacher spectrum "
+        "k^-b is that at b = 0 times the mean of k^-b over k = 1..d, exactly, at every depth. Ours, at the deepest "
+        "models of the difficult task (k = 2), is exact by construction: models at a = 0 are trained once for all "
+        "b, because the training loss is the same up to a factor. The informative part are the floors of Table 1 of "
+        "Peng et al. at a = 0: their ratio to the first, and the floor at b = 0 that each of them implies.",
+        {"softmax": "cubes/softmax_difficult.nc", "linear": "cubes/linear_difficult.nc"},
+        "inverse_depth.beyond:b_collapse",
+    ),
+    Artifact(
+        "depth_range",
+        "table",
+        "The depth law against the range of depths fitted",
+        "Fits R_L = L_0 + c L^-alpha of the loss of softmax attention averaging the labels of the k tokens nearest "
+        "to the query, at spectra (a, b), over different ranges of depth L: the exponent and the floor with "
+        "standard errors. Where there are too few depths, or they do not determine the law, the note says why. At a "
+        "= 0 the rows of all b are one measurement.",
+        {"cube": "cubes/softmax_difficult.nc"},
+        "inverse_depth.beyond:depth_range",
+    ),
+    Artifact(
+        "depth_range_exponents",
+        "figure",
+        "The exponent against the shallowest depth fitted",
+        "How the exponent alpha of fits R_L = L_0 + c L^-alpha to the loss of softmax attention (difficult task: "
+        "averaging the labels of the k tokens nearest to the query) depends on the shallowest depth fitted, for "
+        "spectra (a, b); fits run from there to the deepest models. (a) One exponent zero, k = 2. (b) Both above "
+        "zero at k = 2, and k = 16. Bars are standard errors of the fits, dotted alpha = 1; fits that the depths do "
+        "not determine are left out and counted in the legend. At a = 0 all b have the same curve.",
+        {"cube": "cubes/softmax_difficult.nc"},
+        "inverse_depth.figures.beyond:depth_range",
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -118,6 +119,37 @@ def trained_for(cube: xr.Dataset, step: int) -> xr.Dataset:
     last = rounds.where(known["loss_by_step"].notnull(), 0).max("step").astype(int)
     latest = known.isel(step=last).drop_vars("step")
     return cube.assign(loss=latest["loss_by_step"], loss_se=latest["loss_by_step_se"])
+
+
+def a_round_earlier(cube: xr.Dataset) -> xr.Dataset:
+    """Return the cube with the loss that runs which have not converged had before their last round of training.
+
+    Returns
+    -------
+    Dataset
+        The cube, its loss (L, a, b, k, seed) replaced; NaN for such a run with a single round.
+    """
+    losses = cube["loss_by_step"]
+    rounds = xr.DataArray(np.arange(losses.sizes["step"]), dims="step").where(losses.notnull(), -1)
+    before = rounds.where(rounds < rounds.max("step"), -1).max("step")
+    known = losses.isel(step=before.clip(0).astype(int)).drop_vars("step").where(before >= 0)
+    return cube.assign(loss=cube["loss"].where(cube["converged"] == 1, known))
+
+
+def model_size(dataset: xr.Dataset) -> tuple[int, int | str]:
+    """Read the dimension and the context length to which a cube or a file of theoretical floors belongs."""
+    settings = json.loads(dataset.attrs["config"]) if "config" in dataset.attrs else dataset.attrs
+    length = settings["context_length"]
+    return int(settings["dimension"]), length if isinstance(length, str) else int(length)
+
+
+def theoretical_floor(floors: xr.Dataset, spectrum: Spectrum, k: int) -> tuple[float, float]:
+    """Read a theoretical floor and its standard error; NaN if it was not computed."""
+    try:
+        found = floors.sel(a=spectrum[0], b=spectrum[1], k=k, method="nearest", tolerance=1e-9)
+    except KeyError:
+        return math.nan, math.nan
+    return float(found["floor"]), float(found["floor_se"])
 
 
 def spectra_in(cube: xr.Dataset, k: int) -> list[Spectrum]:

@@ -37,19 +37,46 @@ HEADINGS = {
     "quantity": "quantity",
     "ours": "ours",
     "paper": "published",
-    "relative_percent": "difference, %",
+    "difference": "difference",
+    "unit": "in",
     "sigmas": "difference / its error",
+    "attention": "attention",
+    "verdict": "verdict",
+    "why": "why",
+    "numbers": "numbers",
+    "d": "$d$",
+    "P": "$P$",
+    "softmax_is": "which is",
+    "first": "$R_1$",
+    "share": "$(R_1 - L_0) / R_1$",
+    "deepest": "deepest $L$",
+    "share_deepest": "$(R_1 - R_L) / R_1$",
+    "mean": "mean of $k^{-b}$",
+    "collapse": "$R(0, b) / R(0, 0)$",
+    "implied": "published floor / mean",
+    "depths": "depths",
+    "points": "number",
+    "agrees": "agrees",
+    "differs": "differs",
+    "cannot be decided": "cannot be decided",
     "at": "at",
     "linear_easy": "linear, easy task, $(2, 2)$",
     "softmax_difficult": "softmax, difficult task, $(1, 0)$",
 }
 """Headings of the written tables; a column ``x_published`` or ``x_difference`` is headed after ``x``."""
 
+WITHOUT_NOTE = ("sigmas", "exponent_low", "exponent_high", "ours", "difference")
+"""Columns in which a number may be missing without a note on it."""
+
+PAGE = 45
+"""Rows above which a LaTeX table must break across pages."""
+
 
 def write_table(frame: pd.DataFrame, csv: Path, md: Path, tex: Path) -> None:
     r"""Write a table as CSV (every digit), Markdown and LaTeX (a tabular that needs the package booktabs).
 
-    In the latter two a value and its standard error share a cell, rounded to the error's precision.
+    A table of more than `PAGE` rows becomes a longtable, of the package of that name, in LaTeX.
+    In Markdown and LaTeX a value and its standard error share a cell, rounded to the error's precision.
     """
     write_frame(frame, csv)
     plain = _cells(frame, "±").map(lambda text: text.replace("|", r"\|"))
@@ -59,6 +86,8 @@ def write_table(frame: pd.DataFrame, csv: Path, md: Path, tex: Path) -> None:
     text = tabulate(latex, headers="keys", tablefmt="latex_raw", showindex=False, disable_numparse=True)
     for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
         text = text.replace(r"\hline", rule, 1)
+    if len(frame) > PAGE:
+        text = text.replace("{tabular}", "{longtable}")
     write_text(text + "\n", tex)
 
 
@@ -71,10 +100,11 @@ def _cells(frame: pd.DataFrame, sign: str) -> pd.DataFrame:
             errors = frame.get(f"{name}_se", pd.Series(math.nan, index=frame.index))
             cells = [_cell(name, value, error, sign) for value, error in zip(frame[name], errors, strict=True)]
             columns[_heading(name)] = cells
-    columns["note"] = [
-        join_notes([f"{_subject(name)}{line[name]}" if line[name] else "" for name in notes])
-        for line in frame.to_dict("records")
-    ]
+    if notes:
+        columns["note"] = [
+            join_notes([f"{_subject(name)}{line[name]}" if line[name] else "" for name in notes])
+            for line in frame.to_dict("records")
+        ]
     return pd.DataFrame(columns)
 
 
@@ -87,9 +117,11 @@ def _cell(name: str, value: Any, error: float, sign: str) -> str:
     if isinstance(value, str):
         return value
     if math.isnan(value):
-        return "none" if name in ("sigmas", "exponent_low", "exponent_high") else "see note"
+        return "none" if name in WITHOUT_NOTE else "see note"
     if name.endswith(("_published", "paper")) and not math.isfinite(error):
         return f"{value:.10g}"  # as it was printed
+    if name == "difference":
+        return f"{value:+.3g}"
     if name.endswith(("_difference", "_percent")):
         return f"{value:+.3f}" if name.endswith("_difference") else f"{value:+.2f}"
     if name == "sigmas":
@@ -98,6 +130,8 @@ def _cell(name: str, value: Any, error: float, sign: str) -> str:
         return f"{value:.5f}"
     if name.endswith(("_low", "_high", "zeta")):
         return f"{value:.3f}"
+    if 0 < abs(value) < 1e-4:
+        return f"{value:.2g} {sign} {error:.1g}" if math.isfinite(error) else f"{value:.2g}"
     return plus_minus(value, error, sign)
 
 

@@ -21,14 +21,15 @@ from inverse_depth.curves import (
     is_determined,
     join_notes,
     plateau,
+    theoretical_floor,
     unconverged,
     why_undetermined,
 )
 from inverse_depth.spectra import spectral_exponent
 
 
-def published(place: str) -> pd.DataFrame:
-    """Read the published numbers of a place, such as "Table 1" or "Fig. 12".
+def published(place: str = "") -> pd.DataFrame:
+    """Read the published numbers of a place, such as "Table 1" or "Fig. 12"; of all places by default.
 
     Returns
     -------
@@ -42,6 +43,8 @@ def published(place: str) -> pd.DataFrame:
     """
     with resources.files("inverse_depth").joinpath("data/published.csv").open(encoding="utf-8") as file:
         frame = pd.read_csv(file)
+    if not place:
+        return frame
     if place not in set(frame["place"]):
         raise ValueError(f"place is {place!r}: allowed are {', '.join(sorted(set(frame['place'])))}")
     return frame[frame["place"] == place].reset_index(drop=True)
@@ -69,7 +72,7 @@ def table_1(softmax: xr.Dataset, fits: pd.DataFrame, linear: xr.Dataset, matched
     def row(a: float, b: float, k: int) -> dict[str, Any]:
         fit, level = find_fit(fits, "loss", (a, b), k), plateau(linear, (a, b), k)
         floor, floor_se = _fitted(fit, "floor")
-        theory, theory_se = _theory(matched, (a, b), k)
+        theory, theory_se = theoretical_floor(matched, (a, b), k)
         return {
             **_value("softmax", floor, floor_se, _paper(paper, "floor", a, b, k, attention="softmax")),
             **_value("linear", level.value, level.error, _paper(paper, "floor", a, b, k, attention="linear")),
@@ -139,7 +142,7 @@ def table_3(cube: xr.Dataset, floors: xr.Dataset) -> pd.DataFrame:
     paper = published("Table 3")
 
     def row(a: float, b: float, k: int) -> dict[str, Any]:
-        (theory, theory_se), level = _theory(floors, (a, b), k), plateau(cube, (a, b), k)
+        (theory, theory_se), level = theoretical_floor(floors, (a, b), k), plateau(cube, (a, b), k)
         theory_paper, theory_paper_se = _paper(paper, "theory_floor", a, b, k)
         return {
             "theory": theory,
@@ -215,75 +218,6 @@ def table_5(cube: xr.Dataset, fits: pd.DataFrame) -> pd.DataFrame:
     return _frame(paper, row).drop(columns="k")
 
 
-def comparison(
-    softmax: xr.Dataset,
-    softmax_fits: pd.DataFrame,
-    linear_easy: xr.Dataset,
-    linear_easy_fits: pd.DataFrame,
-    linear: xr.Dataset,
-    floors: xr.Dataset,
-) -> pd.DataFrame:
-    """List every published number of Tables 1 to 5 that we measured, beside ours.
-
-    Parameters
-    ----------
-    softmax, linear : Dataset
-        Cubes of the difficult task.
-    linear_easy : Dataset
-        Linear attention on the easy task.
-    softmax_fits, linear_easy_fits : DataFrame
-        Their fits.
-    floors : Dataset
-        Theoretical floors at the size of the linear models.
-
-    Returns
-    -------
-    DataFrame
-        ``sigmas`` is the difference over its standard error, ours and the published one in quadrature.
-    """
-    tables = {
-        "Table 1": table_1(softmax, softmax_fits, linear, floors).assign(k=2),
-        "Table 2": table_2(linear_easy, linear_easy_fits).assign(k=1),
-        "Table 3": table_3(linear, floors).drop(columns="difference_percent"),
-        "Table 4": table_4(softmax, softmax_fits),
-        "Table 5": table_5(softmax, softmax_fits).assign(k=2),
-    }
-    rows = []
-    for place, table in tables.items():
-        for line in table.to_dict("records"):
-            for quantity in (name for name in table.columns if f"{name}_published" in table.columns):
-                ours, paper = line[quantity], line[f"{quantity}_published"]
-                ours_se, paper_se = (line.get(f"{name}_se", math.nan) for name in (quantity, f"{quantity}_published"))
-                error = math.hypot(*(0.0 if math.isnan(se) else se for se in (ours_se, paper_se)))
-                rows.append(
-                    {
-                        "place": place,
-                        "quantity": WORDS[place, quantity],
-                        **{name: line[name] for name in ("k", "a", "b")},
-                        **{"ours": ours, "ours_se": ours_se, "paper": paper, "paper_se": paper_se},
-                        "relative_percent": 100 * (ours - paper) / paper,
-                        "sigmas": (ours - paper) / error if error > 0 else math.nan,
-                        "note": line.get(f"{quantity}_note", line.get("note")),
-                    }
-                )
-    return pd.DataFrame(rows)
-
-
-WORDS = {
-    ("Table 1", "softmax"): "softmax floor",
-    ("Table 1", "linear"): "linear plateau",
-    ("Table 2", "exponent"): "exponent of the loss",
-    ("Table 3", "theory"): "theoretical floor",
-    ("Table 3", "plateau"): "linear plateau",
-    ("Table 4", "floor"): "softmax floor",
-    ("Table 4", "exponent"): "exponent of the loss",
-    ("Table 4", "r_squared"): "R squared",
-    ("Table 5", "exponent"): "exponent of the gap",
-    ("Table 5", "r_squared"): "R squared",
-}
-"""What the columns of the tables hold, in words."""
-
-
 def _frame(paper: pd.DataFrame, row: Callable[[float, float, int], dict[str, Any]]) -> pd.DataFrame:
     """Make a row for every spectrum and target size of a published table, in its order."""
     keys = dict.fromkeys(
@@ -329,11 +263,3 @@ def _fit_note(cube: xr.Dataset, fit: Any, spectrum: Spectrum, k: int) -> str:
     """Say what a reader must know of a fit: nothing was run, it is not determined, some runs did not converge."""
     runs = unconverged(cube, spectrum, k)
     return runs if runs == "not run" else join_notes([why_undetermined(fit), runs])
-
-
-def _theory(floors: xr.Dataset, spectrum: Spectrum, k: int) -> tuple[float, float]:
-    try:
-        found = floors.sel(a=spectrum[0], b=spectrum[1], k=k, method="nearest", tolerance=1e-9)
-    except KeyError:
-        return math.nan, math.nan
-    return float(found["floor"]), float(found["floor_se"])
