@@ -11,7 +11,7 @@ from scipy.stats import t as student_t
 
 from inverse_depth.config import Fit
 from inverse_depth.fits import FIT_COLUMNS, bootstrap_power_law, fit_cube, fit_power_law
-from inverse_depth.power_law import resample_means
+from inverse_depth.bootstrap import resample_means
 
 DEPTHS = 2.0 ** np.arange(9)
 
