@@ -64,12 +64,12 @@ def test_what_is_no_file_is_named(tmp_path):
     for path in (tmp_path, str(tmp_path)):
         with pytest.raises(StorageError, match=rf"{tmp_path}: a folder; allowed is a NetCDF file"):
             open_cube(path)
-    with pytest.raises(StorageError, match="'': a folder|''"):
+    with pytest.raises(StorageError, match=r"''.*allowed is a NetCDF file"):
         open_cube("")
     os.mkfifo(tmp_path / "pipe.nc")
     with pytest.raises(StorageError, match=r"pipe\.nc: no regular file"):
         open_cube(tmp_path / "pipe.nc")
-    with pytest.raises(StorageError, match="cannot be looked up|no such file"):
+    with pytest.raises(StorageError, match=r"(looked up|no such file)"):
         open_cube("cube\0.nc")
     with pytest.raises(StorageError, match="cannot be looked up"):
         open_cube(tmp_path / ("x" * 300 + ".nc"))
@@ -104,7 +104,8 @@ def test_a_flipped_bit_in_the_data_is_noticed(tmp_path, share):
 
 
 @pytest.mark.parametrize(
-    "attrs", [{}, {"format": "inverse-depth 99"}, {"format": 3}, {"format": [1, 2]}, {"format": ["inverse-depth 1", "x"]}]
+    "attrs",
+    [{}, {"format": "inverse-depth 99"}, {"format": 3}, {"format": [1, 2]}, {"format": ["inverse-depth 1", "x"]}],
 )
 def test_the_file_of_another_program_is_refused(tmp_path, attrs):
     path = tmp_path / "other.nc"

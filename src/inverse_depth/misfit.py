@@ -126,4 +126,4 @@ def lack_of_fit(residual: FloatArray, jacobian: FloatArray, samples: FloatArray)
     if misses <= fdtri(freedom, freedom * (seeds - 1), CERTAINTY) * noise:
         return ""
     size, times = math.sqrt(misses / residual.size), math.sqrt(misses / noise) if noise else math.inf
-    return f"the law misses the losses by {size:.2g} of their value (rms), {times:.2g} times their noise"
+    return f"the law misses the losses by {100 * size:.2g} % (rms), {times:.2g} times their noise"

@@ -73,7 +73,7 @@ class PowerLawFit:
         return self.floor + self.amplitude * np.asarray(depth, dtype=np.float64) ** -self.exponent
 
     def log_derivatives(self, depth: ArrayLike) -> FloatArray:
-        """Evaluate the derivatives of the law's log by the fitted parameters, shape (n, p): L_0 unless given, c, alpha."""
+        """Evaluate the derivatives of the log of the law by L_0 (unless given), c and alpha, shape (n, p)."""
         depths = np.asarray(depth, dtype=np.float64)
         power = depths**-self.exponent
         columns = [np.ones_like(power), power, -self.amplitude * power * np.log(depths)]
@@ -130,10 +130,17 @@ def fit_power_law(depth: ArrayLike, loss: ArrayLike, *, floor: float | None = No
     law = fit_decays(np.log(depths), logs[None], floor, EXPONENT_BOUNDS)
     misfit, too_bent = drift(depths, losses, floor, EXPONENT_BOUNDS) if bends(law, logs) else ("", False)
     reason = _why_not(law, depths, logs, floor) or (misfit if too_bent else "") or _what_is_open(law, losses, floor)
-    level, amplitude, exponent = (float(column[0]) for column in law.natural())
-    errors = np.full(3, math.nan) if law.at_bound(0) else law.standard_errors(0)
+    level, amplitude, exponent = map(float, law.natural()[:, 0])
+    level_se, amplitude_se, exponent_se = map(float, law.standard_errors(0))
+    if law.at_bound(0):
+        level_se = amplitude_se = exponent_se = math.nan
     return PowerLawFit(
-        *(level if floor is None else floor, amplitude, exponent, *map(float, errors)),
+        floor=level if floor is None else floor,
+        amplitude=amplitude,
+        exponent=exponent,
+        floor_se=level_se,
+        amplitude_se=amplitude_se,
+        exponent_se=exponent_se,
         r_squared=_r_squared(law, logs),
         freedom=count - parameters,
         determined=not reason,
@@ -144,7 +151,8 @@ def fit_power_law(depth: ArrayLike, loss: ArrayLike, *, floor: float | None = No
 
 def undetermined(reason: str) -> PowerLawFit:
     """Refuse a fit: all numbers NaN, and the reason."""
-    return PowerLawFit(*[math.nan] * 7, freedom=0, determined=False, reason=reason, misfit="")
+    nan = math.nan
+    return PowerLawFit(nan, nan, nan, nan, nan, nan, nan, freedom=0, determined=False, reason=reason, misfit="")
 
 
 def _why_not(law: Decays, depths: FloatArray, logs: FloatArray, floor: float | None) -> str:
@@ -180,7 +188,9 @@ def _r_squared(law: Decays, logs: FloatArray) -> float:
     return 1 - float(law.residual[0]) / float(np.square(logs - logs.mean()).sum())
 
 
-def checked_curve(depth: ArrayLike, loss: ArrayLike, floor: float | None) -> tuple[FloatArray, FloatArray, float | None]:
+def checked_curve(
+    depth: ArrayLike, loss: ArrayLike, floor: float | None
+) -> tuple[FloatArray, FloatArray, float | None]:
     """Give depths in rising order, their losses and the floor, or say by a ValueError which of them is wrong."""
     depths, losses = real_numbers("depth", depth), real_numbers("loss", loss)
     if depths.ndim != 1 or depths.shape != losses.shape:
@@ -218,9 +228,13 @@ def real_numbers(name: str, values: object) -> FloatArray:
     try:
         kind = np.asarray(values).dtype
         found = {type(value) for value in np.ravel(np.asarray(values, dtype=object))}
-        if kind.kind in "iufO" and all(issubclass(each, numbers.Real) and each is not bool for each in found):
+        if kind.kind in "iufO" and all(map(_is_real, found)):
             return np.asarray(values, dtype=np.float64)
     except Exception as error:  # ragged nesting, numbers too large for a float, objects that refuse to be arrays
         raise ValueError(f"{name} cannot be read as numbers ({error}): {allowed}") from error
-    wrong = sorted(each.__name__ for each in found if each is bool or not issubclass(each, numbers.Real))
+    wrong = sorted(each.__name__ for each in found if not _is_real(each))
     raise ValueError(f"{name} holds {', '.join(wrong) or kind}: {allowed}")
+
+
+def _is_real(kind: type) -> bool:
+    return issubclass(kind, numbers.Real) and not issubclass(kind, bool)

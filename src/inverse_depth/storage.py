@@ -107,7 +107,7 @@ def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
 def _existing_file(path: object) -> Path:
     """Give the path of a file that exists, or say what it is instead."""
     if not isinstance(path, str | Path):
-        raise StorageError(f"{path!r}: not a path but {type(path).__name__}; allowed is a str or Path, of a NetCDF file")
+        raise StorageError(f"{path!r}: not a path but {type(path).__name__}; allowed is a str or Path of a file")
     try:
         found = "" if not Path(path).exists() else "a folder" if Path(path).is_dir() else "no regular file"
         if Path(path).is_file():
