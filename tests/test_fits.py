@@ -124,7 +124,7 @@ def test_the_interval_is_that_of_student():
 @pytest.mark.parametrize(("points", "floor"), [(4, None), (5, None), (3, 0)])
 @pytest.mark.parametrize("level", [1e-4, 1e-3, 1e-2])
 def test_a_few_noisy_depths_determine_nothing(points, floor, level):
-    """Without the refusal a third to all of the accepted exponents were off by more than two standard errors."""
+    """Without the refusal a fifth to all of the accepted exponents were off by more than two standard errors."""
     rng, depths = np.random.default_rng(0), 2.0 ** np.arange(points)
     for _ in range(60):
         fit = fit_power_law(depths, noisy(rng, level, 2 if floor is None else 0, 0.5, 1, depths=depths), floor=floor)
