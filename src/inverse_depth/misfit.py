@@ -91,9 +91,10 @@ def lack_of_fit(residual: FloatArray, jacobian: FloatArray, samples: FloatArray)
 
     The classical F test of lack of fit. Both sums of squares are of what the parameters cannot follow, the projection
     M = 1 - J (J^T J)^-1 J^T: noise that all depths share, or that only tilts the curve, makes no law wrong. The
-    numerator is |M r|^2, with n - p degrees of freedom, the denominator the same of the noise: between seeds, sum_s |M (y_s - mean y)|^2 / (S (S - 1))
-    with y_s the log loss of seed s, and between blocks of contexts, which the seeds share. In simulations with 2 and 4
-    seeds it noted 1 to 2 % of exact laws, whether or not the depths of a seed deviate together.
+    numerator is |M r|^2, with n - p degrees of freedom. The denominator is the same of the noise: between seeds,
+    sum_s |M (y_s - mean y)|^2 / (S (S - 1)) with y_s the log loss of seed s, and between blocks of contexts, which the
+    seeds share. In simulations with 2 and 4 seeds it noted 1 to 2 % of exact laws, whether or not the depths of a seed
+    deviate together.
 
     Parameters
     ----------
