@@ -159,7 +159,7 @@ def make_fits(
                         "amplitude": law.amplitude if quantity == "loss" else law.gap, "amplitude_se": 0.001,
                         "exponent": exponent, "exponent_se": 0.02, "exponent_low": exponent - 0.05,
                         "exponent_high": exponent + 0.04, "r_squared": 0.9991, "determined": not reason,
-                        "reason": reason,
+                        "reason": reason, "misfit": "",
                     }
                 )  # fmt: skip
     return pd.DataFrame(rows)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from inverse_depth import storage
+from inverse_depth import open_cube, storage
 from inverse_depth.storage import StorageError, atomic_path, read_dataset, write_dataset, write_frame, write_text
 
 
@@ -52,8 +52,34 @@ def test_the_same_content_gives_the_same_bytes(tmp_path, dataset):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(StorageError, match=r"absent\.nc: no such file"):
         read_dataset(tmp_path / "absent.nc")
-    with pytest.raises(StorageError, match="no such file"):
-        read_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("path", [None, 5, 2.5, b"cube.nc", ["cube.nc"]])
+def test_what_is_no_path_is_named(path):
+    with pytest.raises(StorageError, match=rf"not a path but {type(path).__name__}; allowed is a str or Path"):
+        open_cube(path)
+
+
+def test_what_is_no_file_is_named(tmp_path):
+    for path in (tmp_path, str(tmp_path)):
+        with pytest.raises(StorageError, match=rf"{tmp_path}: a folder; allowed is a NetCDF file"):
+            open_cube(path)
+    with pytest.raises(StorageError, match=r"''.*allowed is a NetCDF file"):
+        open_cube("")
+    os.mkfifo(tmp_path / "pipe.nc")
+    with pytest.raises(StorageError, match=r"pipe\.nc: no regular file"):
+        open_cube(tmp_path / "pipe.nc")
+    with pytest.raises(StorageError, match=r"(looked up|no such file)"):
+        open_cube("cube\0.nc")
+    with pytest.raises(StorageError, match="cannot be looked up"):
+        open_cube(tmp_path / ("x" * 300 + ".nc"))
+
+
+def test_a_variable_named_format_is_no_format(tmp_path):
+    path = tmp_path / "other.nc"
+    xr.Dataset({"format": ("x", [1.0, 2.0])}).to_netcdf(path)
+    with pytest.raises(StorageError, match=r"other\.nc: not written by this package: its 'format' is 'absent'"):
+        open_cube(path)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
@@ -77,7 +103,10 @@ def test_a_flipped_bit_in_the_data_is_noticed(tmp_path, share):
         read_dataset(path)
 
 
-@pytest.mark.parametrize("attrs", [{}, {"format": "inverse-depth 99"}, {"format": 3}])
+@pytest.mark.parametrize(
+    "attrs",
+    [{}, {"format": "inverse-depth 99"}, {"format": 3}, {"format": [1, 2]}, {"format": ["inverse-depth 1", "x"]}],
+)
 def test_the_file_of_another_program_is_refused(tmp_path, attrs):
     path = tmp_path / "other.nc"
     xr.Dataset({"x": 1.0}, attrs=attrs).to_netcdf(path)

@@ -145,6 +145,15 @@ def test_table_4(softmax):
     assert list(frame["k"]) == [2, 2, 2, 16, 16, 16, 16]
 
 
+def test_a_misfit_is_noted_beside_the_value(softmax):
+    cube, fits = softmax
+    fits = fits.assign(misfit="the law misses the losses")
+    assert row(table_4(cube, fits), 0.25, 0.25, 2)["note"] == "the law misses the losses"
+    assert row(table_4(cube, fits), 0.25, 0.25, 2)["exponent"] > 0
+    fits = fits.assign(determined=False, reason="bent", misfit=math.nan)
+    assert row(table_4(cube, fits), 0.25, 0.25, 2)["note"] == "not determined: bent"
+
+
 def test_table_5(softmax):
     cube, fits = softmax
     fits = fits.copy()

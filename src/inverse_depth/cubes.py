@@ -78,7 +78,8 @@ def open_cube(path: str | Path) -> xr.Dataset:
     Raises
     ------
     StorageError
-        If the file is missing, damaged or no cube; the message names it, what was found and what is allowed.
+        If the path is no file's, or the file is damaged or no cube; the message names it, what was found and what is
+        allowed.
     """
     cube = read_dataset(path)
     missing = [name for name in DIMENSIONS if name not in cube.dims or name not in cube.coords]

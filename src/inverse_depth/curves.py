@@ -241,6 +241,12 @@ def why_undetermined(fit: Any) -> str:
     return f"not determined: {reason}" if isinstance(reason, str) and reason else "not determined"
 
 
+def misfit(fit: Any) -> str:
+    """Say how the data depart from a determined law beyond their noise; nothing if they do not."""
+    found = fit["misfit"] if is_determined(fit) else ""
+    return found if isinstance(found, str) else ""
+
+
 def law(fit: Any, depth: ArrayLike) -> NDArray[np.float64]:
     """Evaluate the fitted L_0 + c L^-alpha (App. D.1) at the given depths."""
     return np.asarray(fit["floor"] + fit["amplitude"] * np.asarray(depth, dtype=float) ** -fit["exponent"])

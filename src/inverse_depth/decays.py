@@ -46,11 +46,16 @@ class Decays:
         rate = np.exp(log_rate)
         return np.stack([self.scale * level, self.scale * np.exp(log_amplitude + rate * self.t.min()), rate])
 
+    def linearised(self, row: int) -> tuple[FloatArray, FloatArray]:
+        """Log of the curve, shape (n,), and its derivatives by the parameters that are not given, shape (n, p)."""
+        curve, jacobian = _model(self.t, self.parameters[row])
+        return curve + np.log(self.scale[row]), jacobian[:, self.lower[row] < self.upper[row]]
+
     def _covariance(self, row: int) -> FloatArray:
-        jacobian = _model(self.t, self.parameters[row])[1]
+        jacobian = self.linearised(row)[1]
         free = np.flatnonzero(self.lower[row] < self.upper[row])
         covariance = np.zeros((3, 3))
-        _, values, axes = np.linalg.svd(jacobian[:, free], full_matrices=False)
+        _, values, axes = np.linalg.svd(jacobian, full_matrices=False)
         with np.errstate(divide="ignore", invalid="ignore"):
             inverse = (axes.T / values**2) @ axes
         covariance[np.ix_(free, free)] = inverse * self.residual[row] / (self.t.size - free.size)

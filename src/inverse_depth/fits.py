@@ -5,33 +5,29 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
+from inverse_depth.bootstrap import Bootstrap, bootstrap_power_law, refit_rows, resample_means
 from inverse_depth.config import Fit
+from inverse_depth.curves import join_notes
 from inverse_depth.decays import FloatArray
-from inverse_depth.power_law import (
-    Bootstrap,
-    PowerLawFit,
-    bootstrap_power_law,
-    fit_power_law,
-    refit_rows,
-    resample_means,
-    undetermined,
-)
+from inverse_depth.misfit import lack_of_fit
+from inverse_depth.power_law import PowerLawFit, fit_power_law, undetermined
 
 __all__ = ["FIT_COLUMNS", "Bootstrap", "PowerLawFit", "bootstrap_power_law", "fit_cube", "fit_power_law"]
 
 FIT_COLUMNS = [
     *("experiment", "quantity", "a", "b", "k", "step", "depth_min", "depth_max", "points", "seeds"),
     *("floor", "floor_se", "floor_low", "floor_high", "amplitude", "amplitude_se"),
-    *("exponent", "exponent_se", "exponent_low", "exponent_high", "r_squared", "determined", "reason"),
+    *("exponent", "exponent_se", "exponent_low", "exponent_high", "r_squared", "determined", "reason", "misfit"),
 ]
 """Where the curve stands, what was fitted, and the law with its errors; `seeds` is the least number at any depth."""
 
-LEAST_GAPS = 3
+LEAST_GAPS = 4
 """Least number of depths at which the shared-error gap must stand out of its noise."""
 
 
@@ -42,6 +38,9 @@ def fit_cube(cube: xr.Dataset, settings: Fit, *, replicates: int = 200, seed: in
     last loss. The gap L_0 - C_L = c L^-alpha is fitted, with L_0 from the fit of the loss, at the depths where it
     exceeds twice its bootstrap error, which includes that of L_0; the floor in its row is that L_0. Where the floor is
     set to zero there is no gap to fit.
+
+    A determined law may still miss the losses by more than their noise: `misfit` then says so. The final loss is tested
+    against the spread between seeds and blocks (`lack_of_fit`); the others only for a bend.
 
     Parameters
     ----------
@@ -80,9 +79,11 @@ def _fit_point(point: xr.Dataset, floor: float | None, replicates: int, seed: in
     def read(name: str) -> FloatArray:
         return np.asarray(point[name].transpose("L", "seed", ...), dtype=np.float64)
 
-    loss = _Curve(depths, read("loss"))
-    resampled = resample_means(read("loss_block"), replicates, seed)
+    loss, blocks = _Curve(depths, read("loss")), read("loss_block")
+    resampled = resample_means(blocks, replicates, seed)
     law = loss.fit(floor)
+    if law.determined:
+        law = replace(law, misfit=join_notes([law.misfit, loss.lack_of_fit(law, blocks)]))
     laws = refit_rows(loss.depths, resampled[:, loss.present], floor)
     yield {"quantity": "loss", "step": "final"} | loss.row(law, laws)
 
@@ -129,6 +130,10 @@ class _Curve:
         if (wrong := self.means <= (floor or 0)).any():
             return undetermined(f"the loss is not above {floor or 0:g} at depth {self.depths[wrong][0]:g}")
         return fit_power_law(self.depths, self.means, floor=floor)
+
+    def lack_of_fit(self, law: PowerLawFit, samples: FloatArray) -> str:
+        residual = np.log(self.means) - np.log(law.predict(self.depths))
+        return lack_of_fit(residual, law.log_derivatives(self.depths), samples[self.present])
 
     def row(self, law: PowerLawFit, laws: Bootstrap | None = None) -> dict[str, object]:
         bounds = {

@@ -76,20 +76,19 @@ def read_dataset(path: str | Path) -> xr.Dataset:
     Raises
     ------
     StorageError
-        If the file is missing, truncated, fails a checksum, or was not written by this package in this format.
+        If the path is none or no file's, or the file is truncated, fails a checksum, or was not written by this package
+        in this format.
     """
     import xarray as xr
 
-    path = Path(path)
-    if not path.is_file():
-        raise StorageError(f"{path}: no such file; make it with `snakemake --profile local {path}`")
+    path = _existing_file(path)
     try:
         dataset = xr.load_dataset(path, engine="netcdf4", decode_times=False)
     except Exception as error:  # netCDF4, HDF5 and xarray raise many kinds; each of them means an unreadable file
         message = f"{path}: damaged, or not a NetCDF-4 file; delete it and run again ({error})"
         raise StorageError(message) from error
     found = dataset.attrs.get("format", "absent")
-    if found != FORMAT:
+    if not isinstance(found, str) or found != FORMAT:  # an array of numbers has no truth value to compare by
         raise StorageError(f"{path}: not written by this package: its 'format' is {found!r}, must be {FORMAT!r}")
     return dataset
 
@@ -103,6 +102,21 @@ def write_text(text: str, path: str | Path) -> None:
 def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
     """Write a table as CSV without its index, atomically; floats keep every digit."""
     write_text(frame.to_csv(index=False, lineterminator="\n"), path)
+
+
+def _existing_file(path: object) -> Path:
+    """Give the path of a file that exists, or say what it is instead."""
+    if not isinstance(path, str | Path):
+        raise StorageError(f"{path!r}: not a path but {type(path).__name__}; allowed is a str or Path of a file")
+    try:
+        found = "" if not Path(path).exists() else "a folder" if Path(path).is_dir() else "no regular file"
+        if Path(path).is_file():
+            return Path(path)
+    except (OSError, ValueError) as error:  # no permission, a name too long, a null character
+        raise StorageError(f"{str(path)!r}: cannot be looked up ({error}); allowed is a NetCDF file's path") from error
+    if found:
+        raise StorageError(f"{str(path) or repr(path)}: {found}; allowed is a NetCDF file, such as <folder>/<name>.nc")
+    raise StorageError(f"{path}: no such file; make it with `snakemake --profile local {path}`")
 
 
 def _flush(path: Path) -> None:

@@ -20,6 +20,7 @@ from inverse_depth.curves import (
     find_fit,
     is_determined,
     join_notes,
+    misfit,
     plateau,
     theoretical_floor,
     unconverged,
@@ -260,6 +261,6 @@ def _fitted(fit: Any, name: str) -> tuple[float, float]:
 
 
 def _fit_note(cube: xr.Dataset, fit: Any, spectrum: Spectrum, k: int) -> str:
-    """Say what a reader must know of a fit: nothing was run, it is not determined, some runs did not converge."""
+    """Say what a reader must know of a fit: nothing was run, not determined, misses the data, runs not converged."""
     runs = unconverged(cube, spectrum, k)
-    return runs if runs == "not run" else join_notes([why_undetermined(fit), runs])
+    return runs if runs == "not run" else join_notes([why_undetermined(fit), misfit(fit), runs])

@@ -31,8 +31,8 @@ class _Updating(Merged):
         self.update = nn.Parameter(torch.zeros(len(generators), dtype=dtype))
 
     def rates(self) -> list[tuple[Tensor, float]]:
-        """Each parameter with the factor on its learning rate."""
-        return [*super().rates(), (self.update, 1.0)]
+        """Each parameter with the factor on its learning rate: g and m go a long way together, so both are fast."""
+        return [(self.log_scale, 1.0), (self.matrix, 1.0), (self.gain, 3.0), (self.update, 10.0)]
 
 
 class ContextUpdates(SoftmaxAttention):
