@@ -82,12 +82,13 @@ def test_depth_range_fits_what_it_says():
     cube = make_cube({(0, 0, 2): Law(2.0, 0.1, 0.9)}, DEPTHS, noise=1e-7)
     frame = depth_range(cube)
     assert frame["depths"].tolist() == [
-        "1 to 256", "2 to 256", "4 to 256", "8 to 256", "16 to 256", "32 to 256", "1 to 16", "4 to 64"
+        "1 to 256", "2 to 256", "4 to 256", "8 to 256", "16 to 256", "1 to 32", "2 to 64", "4 to 128"
     ]  # fmt: skip
-    mean = cube["loss"].sel(a=0, b=0, k=2, L=[4, 8, 16, 32, 64]).mean("seed")
+    mean = cube["loss"].sel(a=0, b=0, k=2, L=[4, 8, 16, 32, 64, 128]).mean("seed")
     law = fit_power_law(mean["L"], mean)
-    last = row(frame, depths="4 to 64")
-    assert (last["exponent"], last["exponent_se"], last["points"]) == (law.exponent, law.exponent_se, 5)
+    last = row(frame, depths="4 to 128")
+    assert (last["exponent"], last["exponent_se"], last["points"]) == (law.exponent, law.exponent_se, 6)
+    assert math.isnan(row(frame, depths="16 to 256")["exponent"])  # five depths
     assert last["exponent"] == pytest.approx(0.9, abs=1e-3) and last["floor"] == pytest.approx(2, abs=1e-5)
 
 
@@ -101,7 +102,7 @@ def test_depth_range_names_what_is_not_determined():
 
 def test_figure_of_depth_ranges():
     laws = softmax_laws()
-    figure = figure_of_ranges(make_cube(laws, DEPTHS, noise=1e-7))
+    figure = figure_of_ranges(make_cube(laws, (*DEPTHS, 512), noise=1e-7))
     left, right = figure.axes
     for ax, keys in (
         (left, [(0, 0, 2), (0.25, 0, 2), (0.5, 0, 2), (1, 0, 2)]),
@@ -111,7 +112,7 @@ def test_figure_of_depth_ranges():
         assert len(lines) == len(keys)
         for line, key in zip(lines, keys, strict=True):
             np.testing.assert_allclose(line.get_ydata(), laws[key].exponent, atol=0.02)
-            assert len(line.get_ydata()) == 6
+            assert len(line.get_ydata()) == 5  # from 1, 2, 4, 8 and 16 on
         assert len({matplotlib.colors.to_hex(line.get_color()) for line in lines}) == len(keys)
     assert left.get_legend().get_texts()[0].get_text() == "$a = 0$, all $b$, top 2"
 

@@ -24,6 +24,7 @@ from inverse_depth.tables import published
 from inverse_depth.verdicts import AGREES, DIFFERS, UNDECIDED, Kind, Measured, judge, refuse
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
+CLOSE_DEPTHS = (1, 2, 4, 8, 12, 16, 24, 32, 64)
 PERCENT = Kind("floor", 0.01, relative=True)
 EXPONENT = Kind("exponent", 0.1, varies=True)
 FALL, R_SQUARED = Kind("fall", 0.01, side="at most"), Kind("R squared", 0.99, side="at least")
@@ -42,8 +43,8 @@ def inputs():
         "linear_easy": make_cube(easy, DEPTHS, size=(128, "infinite")),
         "linear_easy_fits": make_fits(easy, DEPTHS),
         "softmax_easy": make_cube(softmax_easy_laws(), (1, 2)),
-        "single_stream": make_cube({(0, 0, 2): Law(2.0, 0.1, 1.0)}, DEPTHS, noise=1e-6),
-        "decoupled_values": make_cube({(0, 0, 2): Law(2.0, 0.1, 0.5)}, DEPTHS, noise=1e-6),
+        "single_stream": make_cube({(0, 0, 2): Law(2.0, 0.1, 1.0)}, CLOSE_DEPTHS, noise=1e-6),
+        "decoupled_values": make_cube({(0, 0, 2): Law(2.0, 0.1, 0.5)}, CLOSE_DEPTHS, noise=1e-6),
         "context_updates": with_update_scale(
             make_cube({(0, 0, 2): Law(2.0, 0.1, 1.0), (0, 0, 16): Law(0.25, 0.0, 1.0)}, DEPTHS[:-1], noise=1e-6),
             {(0, 0, 16): [0.0, -2.3, -2.4, -2.3, -2.4, -2.4]},

@@ -241,8 +241,9 @@ def test_modes_one_after_another_and_in_parallel():
 
 def test_modes_that_are_not_learned_are_said(tmp_path):
     laws = softmax_laws()
-    softmax = make_cube({(1, 0, 2): laws[1, 0, 2]}, (1, 2, 4, 8), noise=1e-7)
-    frame = modes(make_cube({(2, 1, 1): Law(0, 1, 1)}, (1, 2), modes=4), softmax, make_fits(laws, (1, 2, 4, 8)))
+    depths = (1, 2, 3, 4, 6, 8)
+    softmax = make_cube({(1, 0, 2): laws[1, 0, 2]}, depths, noise=1e-7)
+    frame = modes(make_cube({(2, 1, 1): Law(0, 1, 1)}, (1, 2), modes=4), softmax, make_fits(laws, depths))
     first = line(frame, "depth at which 10 % remain", "k = 1")
     assert math.isnan(first["linear_easy"]) and first["linear_easy_note"] == "not run"
     assert math.isnan(first["softmax_difficult"])

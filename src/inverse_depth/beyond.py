@@ -31,8 +31,8 @@ from inverse_depth.fits import PowerLawFit, fit_power_law
 from inverse_depth.spectra import power_law_spectrum
 from inverse_depth.tables import published
 
-RANGES = ((1, None), (2, None), (4, None), (8, None), (16, None), (32, None), (1, 16), (4, 64), (16, 256))
-"""Ranges of depth, their ends included; None is the deepest."""
+RANGES = ((1, None), (2, None), (4, None), (8, None), (16, None), (1, 32), (2, 64), (4, 128))
+"""Ranges of depth, their ends included; None is the deepest. In powers of two, six depths determine a law (fits)."""
 
 AT_LARGE_SIZE: tuple[Spectrum, ...] = ((0, 0), (0, 1), (1, 0))
 

@@ -180,7 +180,7 @@ def _draw_update_scale(ax: Axes, cube: xr.Dataset, k: int, look: Look) -> None:
     if len(points):
         draw_curve(ax, points, look, f"top {k}", signed=True)
         paper = published("Fig. 11")
-        for value in paper["value"][paper["k"] == k]:
+        for value in paper["value"][(paper["k"] == k) & (paper["quantity"] == "mask_scalar")]:
             ax.axhline(value, color="0.4", linestyle=":", label=f"published: ${value:g}$")
     draw_missing(ax, [] if len(points) else [f"top {k}"], "not run from two layers")
     finish(ax, "Learned update scale $m$", signed=True)
