@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/training_step.py
 
 The literal step is the paper's formulation: rotated tokens and a sampled teacher, attention over all (P + 1)^2 pairs,
-an N-dimensional label stream, and the paper's weight matrices. Both steps use Adam and the same threads, and alternate,
-so that a busy machine slows both alike.
+an N-dimensional label stream, and the paper's weight matrices. Both use Adam and alternate, so that a busy machine
+slows both alike. The literal step runs on all cores; the reduced one on all cores, and on one, as a training job does.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ CASES = [
     ("softmax", 16, 16, 64, 64),
     ("softmax", 64, 16, 64, 64),
     ("softmax", 64, 16, 64, 256),
+    ("softmax", 256, 16, 64, 256),
     ("linear", 4, 128, 1024, 4),
     ("linear", 16, 128, 1024, 4),
+    ("linear", 16, 128, 1024, 16),
 ]
 LITERAL = {"softmax": reference.softmax_attention, "linear": reference.linear_attention}
 CPU = torch.device("cpu")
@@ -72,23 +74,29 @@ def literal_step(attention: str, depth: int, family: Family, batch: int) -> Call
 
 
 def main() -> None:
-    """Print a Markdown table of seconds per step and their ratio."""
-    print(f"{torch.get_num_threads()} threads\n")
-    print("| attention | L | d = N | P | batch | literal, ms | reduced, ms | ratio |")
-    print("|---|---|---|---|---|---|---|---|")
+    """Print a Markdown table of milliseconds per step and their ratios."""
+    cores = torch.get_num_threads()
+    print(f"{cores} cores\n")
+    print("| attention | L | d = N | P | batch | literal, ms | reduced, ms | on one core | ratio | on one core |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for attention, depth, dimension, length, batch in CASES:
         family = Family("difficult", dimension, length, 2, 0.0)
-        steps = [make(attention, depth, family, batch) for make in (literal_step, reduced_step)]
-        times: list[list[float]] = [[], []]
-        for _ in range(6):
-            for own, step, repeats in zip(times, steps, (1, 10), strict=True):
+        literal, reduced = (make(attention, depth, family, batch) for make in (literal_step, reduced_step))
+        ways = [(literal, 1, cores), (reduced, 10, cores), (reduced, 10, 1)]
+        times: list[list[float]] = [[] for _ in ways]
+        for _ in range(7):
+            for own, (step, repeats, threads) in zip(times, ways, strict=True):
+                torch.set_num_threads(threads)
+                step()
                 begun = time.perf_counter()
                 for _ in range(repeats):
                     step()
                 own.append((time.perf_counter() - begun) / repeats)
-        literal, reduced = (statistics.median(own[1:]) for own in times)
-        cells = [attention, depth, dimension, length, batch, f"{1e3 * literal:.1f}", f"{1e3 * reduced:.2f}"]
-        print("|", " | ".join(map(str, cells)), f"| {literal / reduced:.0f} |", flush=True)
+        medians = [statistics.median(own[1:]) for own in times]
+        cells = [attention, depth, dimension, length, batch, f"{1e3 * medians[0]:.1f}"]
+        cells += [f"{1e3 * value:.2f}" for value in medians[1:]]
+        cells += [f"{medians[0] / value:.0f}" for value in medians[1:]]
+        print("|", " | ".join(map(str, cells)), "|", flush=True)
 
 
 if __name__ == "__main__":

@@ -77,16 +77,16 @@ class Checkout:
         environment = os.environ | {"PYTHONPATH": str(self.root / "src")}
         return subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True)
 
-    def plan(self, override=None):
+    def plan(self, override=None, target="all"):
         """Return how many jobs of each rule a run would start."""
-        done = self.snakemake("all", "--dry-run", override=override)
+        done = self.snakemake(target, "--dry-run", override=override)
         assert done.returncode == 0, done.stderr
         table = re.search(r"Job stats:\njob +count\n[- ]+\n(.*?)\ntotal", done.stdout + done.stderr, re.DOTALL)
         if table is None:
             assert "Nothing to be done" in done.stdout + done.stderr
             return {}
         jobs = {name: int(count) for name, count in (line.split() for line in table.group(1).splitlines())}
-        return {name: count for name, count in jobs.items() if name != "all"}
+        return {name: count for name, count in jobs.items() if name != target}
 
     def plan_after(self, file, addition):
         """Return the plan after lines were added to a file of the package; they are then taken out again."""
@@ -143,7 +143,8 @@ def test_a_new_depth_trains_only_its_own_points(checkout):
     downstream = artifacts("cubes/softmax_difficult.nc", "fits/softmax_difficult.csv")
     expected = {"train": 1, "evaluate": 1, "cube": 1, "fit": 1, "study_config": 1, **downstream}
     assert checkout.plan(grid + "seeds: [[0, 1]]}]}}}") == expected
-    assert checkout.plan(grid.replace(", 4]", "]") + "seeds: [[0, 1], [2]]}]}}}") == expected | {"train": 2}
+    seeds = checkout.plan(grid.replace(", 4]", "]") + "seeds: [[0, 1], [2]]}]}}}")
+    assert seeds == expected | {"train": 2, "measurement": 1, **artifacts("measurements/selection.nc")}
 
 
 def test_a_new_spectrum_trains_only_its_own_points(checkout):
@@ -168,6 +169,7 @@ def test_settings_of_training_train_again(checkout):
 
 def test_an_edited_figure_trains_nothing(checkout):
     figures = {name: 1 for name, a in ARTIFACTS.items() if a.function.startswith("inverse_depth.figures.difficult:")}
+    figures["depth_range_exponents"] = 1  # shares the lists of spectra
     assert checkout.plan_after("figures/difficult.py", "EDITED = True") == figures
     assert checkout.plan_after("figures/difficult.py", "# a comment") == {}
     style = checkout.plan_after("figures/style.mplstyle", "# edited")
@@ -221,6 +223,18 @@ def test_a_damaged_shard_is_named_and_the_failure_told_in_words(checkout, tmp_pa
         assert "give the same command again" in text
     assert checkout.snakemake("all").returncode == 0
     assert checkout.plan() == {}
+
+
+def test_cubes_alone_give_the_figures_but_no_study(checkout, tmp_path):
+    """As in a clone that holds the cubes of the paper: figures without training, and a study that is trained anew."""
+    clone = Checkout(tmp_path)
+    shutil.copytree(checkout.root / "results/toy", tmp_path / "results/toy")
+    for name in ("runs", "evaluations", "controls", "spectra", "figures"):
+        shutil.rmtree(tmp_path / "results/toy" / name)
+    jobs = clone.plan(target="figures")
+    figures = {name for name, artifact in ARTIFACTS.items() if artifact.kind == "figure"}
+    assert figures <= set(jobs) <= set(ARTIFACTS) | {"fit"}
+    assert clone.plan()["train"] == 12
 
 
 def test_a_target_that_no_study_holds_is_refused(checkout):

@@ -108,7 +108,8 @@ ARTIFACT_FILES = [
     if set(artifact.inputs.values()) <= set(FILES)
     for file in artifact_files(artifact)
 ]
-TARGETS = [f"<results>/{file}" for file in FILES] + ARTIFACT_FILES
+# The runs are targets too: where only cubes are there, as in a clone that holds the paper's, a study is not yet run.
+TARGETS = [run_file(run) for run in RUNS.values()] + [f"<results>/{file}" for file in FILES] + ARTIFACT_FILES
 
 
 wildcard_constraints:

@@ -95,7 +95,9 @@ def mixture(probes: Tensor, keys: Tensor, gains: Tensor) -> Tensor:
     Tensor, shape (R, C, P)
     """
     keys = keys.expand(probes.shape[0], -1, -1, -1)
-    mixed: Tensor = _Mixture.apply(probes.flatten(0, 1), keys.flatten(0, 1), gains.flatten(0, 1))
+    # contiguous, for a product of strided batches is computed one by one
+    batches = (x.flatten(0, 1).contiguous() for x in (probes, keys, gains))
+    mixed: Tensor = _Mixture.apply(*batches)
     return mixed.unflatten(0, probes.shape[:2])
 
 
