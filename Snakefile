@@ -18,10 +18,10 @@ rule all:
     localrule: True
 
 
-# From cubes that are there, however they came: nothing is trained unless one is missing.
+# What can be drawn from the cubes that are there: nothing is trained.
 rule figures:
     input:
-        ARTIFACT_FILES,
+        drawable,
     localrule: True
 
 

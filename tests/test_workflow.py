@@ -235,6 +235,11 @@ def test_cubes_alone_give_the_figures_but_no_study(checkout, tmp_path):
     figures = {name for name, artifact in ARTIFACTS.items() if artifact.kind == "figure"}
     assert figures <= set(jobs) <= set(ARTIFACTS) | {"fit"}
     assert clone.plan()["train"] == 12
+    (tmp_path / "results/toy/cubes/softmax_easy.nc").unlink()
+    assert "fig4" not in clone.plan(target="figures") and "train" not in clone.plan(target="figures")
+    shutil.rmtree(tmp_path / "results/toy")
+    empty = clone.snakemake("figures", "--dry-run")
+    assert empty.returncode == 1 and "results/toy holds no cubes to draw from" in empty.stdout + empty.stderr
 
 
 def test_a_target_that_no_study_holds_is_refused(checkout):

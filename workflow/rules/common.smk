@@ -1,5 +1,6 @@
 # The study, and the tables in which rules look their wildcards up. Read again by every job: nothing heavy is imported.
 import re
+from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
@@ -101,13 +102,22 @@ def one_of(names):
     return "|".join(sorted({re.escape(name) for name in names}))
 
 
+def made_from(files):
+    """The files of the artifacts that can be made from given ones."""
+    made = (artifact for artifact in ARTIFACTS.values() if set(artifact.inputs.values()) <= set(files))
+    return [file for artifact in made for file in artifact_files(artifact)]
+
+
+def drawable(wildcards):
+    """The files of the artifacts whose cubes and other data are there, however they came; fits are made of cubes."""
+    there = [f for f in FILES if f.startswith("fits/") or Path(f"results/{STUDY.study}/{f}").exists()]
+    if not (files := made_from(there)):
+        raise WorkflowError(f"results/{STUDY.study} holds no cubes to draw from; `snakemake all` makes them")
+    return files
+
+
 # A study need not hold every experiment; its artifacts are those that can be made from what it holds.
-ARTIFACT_FILES = [
-    file
-    for artifact in ARTIFACTS.values()
-    if set(artifact.inputs.values()) <= set(FILES)
-    for file in artifact_files(artifact)
-]
+ARTIFACT_FILES = made_from(FILES)
 # The runs are targets too: where only cubes are there, as in a clone that holds the paper's, a study is not yet run.
 TARGETS = [run_file(run) for run in RUNS.values()] + [f"<results>/{file}" for file in FILES] + ARTIFACT_FILES
 
