@@ -18,6 +18,7 @@ import torch
 from inverse_depth.contexts import Family, generator, haar_rotation, sample_contexts
 from inverse_depth.models import reference
 from inverse_depth.models.base import ModelSpec, build_model
+from inverse_depth.optimiser import Adam
 from inverse_depth.training import Objective, accumulate_gradients
 
 CASES = [
@@ -38,13 +39,13 @@ def reduced_step(attention: str, depth: int, family: Family, batch: int) -> Call
     """The step that training takes."""
     model = build_model(ModelSpec(attention, "controlled", "merged", depth, family.dimension, family.dimension), (0,))
     objective = Objective(family, 0.0, torch.float32, CPU)
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    optimiser = Adam(model.weights.rates())
     random = generator("data", 0, 0)
 
     def step() -> None:
         contexts = sample_contexts(family, batch, [random])
         accumulate_gradients(model, contexts, objective, None)
-        optimiser.step()
+        optimiser.step(1e-3)
 
     return step
 

@@ -1,7 +1,11 @@
 """Training: pure batches, resuming to the same bits, convergence, and clear ends."""
 
 import itertools
+import os
 import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +17,7 @@ from inverse_depth import checkpoints, training
 from inverse_depth.config import Experiment, Grid, Run, Training
 from inverse_depth.contexts import Family, generator, sample_contexts
 from inverse_depth.models.base import ModelSpec, build_model
+from inverse_depth.optimiser import Adam
 from inverse_depth.progress import Pace, TrainingError
 from inverse_depth.runs import load_model
 from inverse_depth.training import Objective, annealing, parts, rounds, train_run
@@ -56,20 +61,20 @@ def test_a_run_killed_at_any_step_ends_with_the_same_bits(tmp_path, monkeypatch,
     experiment = SMALL.model_copy(update={"attention": attention})
     undisturbed = train(tmp_path / "a", experiment)
     monkeypatch.setattr(Pace, "due", lambda self: True)  # a checkpoint after every step
-    step = torch.optim.Adam.step
+    step = Adam.step
     for survives in (1, 4, 6, 9, 2):
         left = [survives]
 
-        def dies(self, left=left):
+        def dies(self, rate, left=left):
             left[0] -= 1
             if left[0] < 0:
                 raise Killed
-            return step(self)
+            return step(self, rate)
 
-        monkeypatch.setattr(torch.optim.Adam, "step", dies)
+        monkeypatch.setattr(Adam, "step", dies)
         with pytest.raises(Killed):
             train(tmp_path / "b", experiment)
-    monkeypatch.setattr(torch.optim.Adam, "step", step)
+    monkeypatch.setattr(Adam, "step", step)
     lines = []
     resumed = train(tmp_path / "b", experiment, log=lines.append)
     assert "resuming" in lines[0]
@@ -176,6 +181,29 @@ def test_variants_train(tmp_path, variant, width):
     loss = result["training_loss"]
     assert (loss.isel(history=slice(-5, None)).mean("history") < 0.8 * loss.isel(history=0)).all()
     assert np.isfinite(result["validation_loss"]).all()
+
+
+def test_the_optimiser_is_pytorchs_with_a_rate_for_each_parameter():
+    random = torch.Generator().manual_seed(0)
+    ours, theirs = ([torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.ones(4))] for _ in range(2))
+    groups = [{"params": [p], "lr": 0.1 * factor} for p, factor in zip(theirs, (1.0, 0.3), strict=True)]
+    reference = torch.optim.Adam(groups, betas=(0.9, 0.99), eps=1e-12)
+    optimiser = Adam(list(zip(ours, (1.0, 0.3), strict=True)))
+    for _ in range(5):
+        for one, other in zip(ours, theirs, strict=True):
+            one.grad = torch.randn(one.shape, generator=random)
+            other.grad = one.grad.clone()
+        optimiser.step(0.1)
+        reference.step()
+    assert all(torch.allclose(a, b, rtol=1e-6) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_training_does_not_load_the_compiler():
+    code = "import sys; from test_training import train; from pathlib import Path; train(Path(sys.argv[1]));"
+    code += "sys.exit('torch._dynamo' in sys.modules)"
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}
+        assert subprocess.run([sys.executable, "-c", code, folder], env=environment).returncode == 0
 
 
 def test_a_lost_loss_stops_the_run_and_names_the_point(tmp_path, monkeypatch):

@@ -25,13 +25,13 @@ from inverse_depth import checkpoints
 from inverse_depth.config import Experiment, Run, Training
 from inverse_depth.contexts import Contexts, Family, family_of, generator, sample_contexts, sample_teachers
 from inverse_depth.models.base import Effective, Model, ModelSpec, build_model
+from inverse_depth.optimiser import Adam
 from inverse_depth.progress import Pace, TrainingError, numbers, require_finite
 from inverse_depth.provenance import code_hash
 from inverse_depth.runs import Outcome, run_dataset, settings
 from inverse_depth.spectra import power_law_spectrum
 from inverse_depth.variants import VARIANTS
 
-_BETAS = (0.9, 0.99)
 _HISTORY_POINTS = 64
 
 
@@ -74,8 +74,7 @@ def train_run(
     spec = model_spec(experiment, recipe, run)
     model = build_model(spec, run.seeds, dtype).to(place)
     objective, sampled = Objective(family, run.b, dtype, place), recipe.teacher == "sampled"
-    groups = [{"params": [p], "factor": factor} for p, factor in model.weights.rates()]
-    optimiser = torch.optim.Adam(groups, betas=_BETAS, eps=1e-12, fused=True)
+    optimiser = Adam(model.weights.rates())
     code = [code_hash(module) for module in (__name__, VARIANTS[spec.attention][spec.variant].module)]
     identity = json.dumps([settings(experiment, recipe, run), code])
     saved, reason = checkpoints.load(checkpoint, identity, place)
@@ -98,12 +97,10 @@ def train_run(
         if _converged(state["ends"], recipe.tolerance).all():
             break
         for step in range(max(start, state["step"]), stop):
-            for group in optimiser.param_groups:
-                group["lr"] = recipe.learning_rate * group["factor"] * annealing(step - start, stop - start, recipe)
             contexts = _draw("data", family, recipe.batch_size, run.seeds, step, dtype, place)
             teachers = objective.teachers("teacher", len(contexts), run.seeds, step) if sampled else None
             losses[:, step] = accumulate_gradients(model, contexts, objective, teachers)
-            optimiser.step()
+            optimiser.step(recipe.learning_rate * annealing(step - start, stop - start, recipe))
             if watched is not None and step + 1 in history:
                 state["mass"].append(selected_mass(model, watched))
             if pace.due():
