@@ -41,8 +41,8 @@ class Adam:
                 continue
             adam(
                 [parameter], [parameter.grad], [state["mean"]], [state["square"]], [], [state["steps"]],
-                fused=True, amsgrad=False, beta1=_BETAS[0], beta2=_BETAS[1], lr=learning_rate * factor, weight_decay=0.0, eps=_EPSILON,
-                maximize=False,
+                lr=learning_rate * factor, beta1=_BETAS[0], beta2=_BETAS[1], eps=_EPSILON,
+                weight_decay=0.0, amsgrad=False, maximize=False, fused=True,
             )  # fmt: skip
 
     def state_dict(self) -> list[dict[str, Any]]:
