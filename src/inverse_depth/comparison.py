@@ -111,7 +111,8 @@ def comparison(
             at = (float(number["a"]), float(number["b"])), int(number["k"])
             source = floors if quantity == "theory_floor" else getattr(study, attention).cube
             other = _another_size(source, attention) if place in SIZED else ""
-            ours = refuse(other) if other else measure(study, at)
+            ours = measure(study, at)
+            ours = replace(ours, refused=other or ours.refused)
             rows.append(_row(number, kind, ours))
     return pd.DataFrame(rows)
 
@@ -166,26 +167,29 @@ class _Source:
         steps = [step for step in self.fits["step"].astype(str).unique() if step != "final"]  # type: ignore[index]
         known = [find_fit(self.fits, "loss", *at, step) for step in steps]
         reached = tuple(float(row[name]) for row in known if is_determined(row))
-        return replace(self.measured(at, float(fit[name]), float(fit[f"{name}_se"]), before), reached=reached)
+        ours = self.measured(at, float(fit[name]), float(fit[f"{name}_se"]), before)
+        return replace(ours, reached=reached, refused=_too_shallow(fit["depth_max"], DEEP))
 
     def gap(self, name: str, at: Place) -> Measured:
         """Measure the exponent of the fit of L_0 - C_L, or R squared; C_L is known for the final models only."""
         fit = find_fit(self.fits, "shared_error_gap", *at)
         if refused := self._no_law(fit, at):
             return refuse(refused)
-        return self.measured(at, float(fit[name]), float(fit[f"{name}_se"]), lambda _: math.nan)
+        ours = self.measured(at, float(fit[name]), float(fit[f"{name}_se"]), lambda _: math.nan)
+        return replace(ours, refused=_too_shallow(fit["depth_max"], DEEP))
 
     def r_squared(self, quantity: str, at: Place) -> Measured:
         """Measure how much of the variance of the logarithm a fit explains; the number has no error of its own."""
         fit = find_fit(self.fits, quantity, *at)
         if refused := self._no_law(fit, at):
             return refuse(refused)
-        return self.measured(at, float(fit["r_squared"]), 0.0, lambda _: math.nan)
+        ours = self.measured(at, float(fit["r_squared"]), 0.0, lambda _: math.nan)
+        return replace(ours, refused=_too_shallow(fit["depth_max"], DEEP))
 
     def _no_law(self, fit: Any, at: Place) -> str:
-        """Say why a fit is not to be judged; nothing if it is."""
+        """Say why a fit gives no number; nothing if it does."""
         runs = unconverged(self.cube, *at)
-        return runs if runs == "not run" else why_undetermined(fit) or _too_shallow(fit["depth_max"], DEEP)
+        return runs if runs == "not run" else why_undetermined(fit)
 
     @staticmethod
     def refitted(

@@ -64,7 +64,7 @@ class Measured:
     value, error : float
         With its standard error, 0 for a number that has none by nature; NaN where it is not known.
     refused : str
-        Why there is nothing to judge; empty if there is.
+        Why the value, if there is one, is not to be judged; empty if it is.
     unconverged : str
         How many runs have not converged; empty if all have.
     moved : float
