@@ -190,7 +190,7 @@ _ALL = (
         "common to all layers. Averaging the labels of the (a) two and (b) sixteen tokens nearest to the query at flat "
         "spectra: loss against depth L; dashed: fits L_0 + c L^-alpha, exponent and standard error in the legend. (c, "
         "d) The trained m of the same models, with the spread between seeds; at L = 1 it changes no prediction and is "
-        f"not drawn; dotted: the value that Peng et al. give for all depths. {_POINTS}",
+        f"not drawn; dotted in (d): the value that Peng et al. give for all depths. {_POINTS}",
         _experiment("context_updates"),
         "inverse_depth.figures.variants:figure_11",
     ),
@@ -275,7 +275,8 @@ _ALL = (
         "Depth exponents, linear attention, easy task",
         "Fitted exponents of the loss against depth for linear attention on the easy task at spectra (a, b), "
         "between the exponents zeta = (a + b - 1)/a of constrained and 2 zeta of free polynomials, with the "
-        "values of Peng et al.",
+        "values of Peng et al. Standard errors are the fit's, from how far the losses are from the law; the 95 % "
+        "interval is that of the bootstrap over evaluation contexts and, where there are several, seeds.",
         _experiment("linear_easy"),
         "inverse_depth.tables:table_2",
     ),
@@ -285,7 +286,8 @@ _ALL = (
         "Linear loss floors: theory and measurement",
         "Loss floor of linear attention averaging the labels of the k tokens nearest to the query at spectra (a, "
         "b): Monte Carlo theory, measured plateau of the deepest models and their difference, with the values of "
-        "Peng et al.",
+        "Peng et al. The theory has the population covariance in the place of the context's, which holds the selected "
+        "tokens: a measured plateau may lie below it.",
         {"cube": "cubes/linear_difficult.nc", "floors": "theory/linear_floor.nc"},
         "inverse_depth.tables:table_3",
     ),
@@ -459,7 +461,8 @@ def render(name: str, inputs: Mapping[str, str | Path], outputs: Sequence[str | 
         **{key: _open(Path(path)) for key, path in inputs.items()}
     )
     if artifact.kind == "table":
-        importlib.import_module("inverse_depth.markup").write_table(made, **paths)
+        text = f"{artifact.title}. {artifact.caption}"
+        importlib.import_module("inverse_depth.markup").write_table(made, **paths, caption=text)
         return
     for path in paths.values():
         importlib.import_module("inverse_depth.figures.panels").save(made, path)

@@ -29,7 +29,7 @@ from inverse_depth.curves import (
 )
 from inverse_depth.fits import PowerLawFit, fit_power_law
 from inverse_depth.spectra import power_law_spectrum
-from inverse_depth.tables import published
+from inverse_depth.tables import another_size, published
 
 RANGES = ((1, None), (2, None), (4, None), (8, None), (16, None), (1, 32), (2, 64), (4, 128))
 """Ranges of depth, their ends included; None is the deepest. In powers of two, six depths determine a law (fits)."""
@@ -132,7 +132,7 @@ def b_collapse(softmax: xr.Dataset, linear: xr.Dataset) -> pd.DataFrame:
     paper = published("Table 1")
     rows = []
     for attention, cube in (("softmax", softmax), ("linear", linear)):
-        d, _ = model_size(cube)
+        (d, _), other = model_size(cube), another_size(cube, attention)
         floors = paper[(paper["attention"] == attention) & (paper["a"] == 0)].set_index("b")["value"]
         flat = curve(cube, "loss", (0, 0), 2)
         for b, floor in floors.items():
@@ -150,10 +150,12 @@ def b_collapse(softmax: xr.Dataset, linear: xr.Dataset) -> pd.DataFrame:
                     "mean": exact,
                     "collapse": ours,
                     "collapse_published": round(floor / floors[0], 5),
-                    "collapse_published_difference_percent": 100 * (floor / floors[0] / exact - 1),
+                    "collapse_published_difference_percent": (
+                        math.nan if other else 100 * (floor / floors[0] / exact - 1)
+                    ),
                     "floor_published": floor,
-                    "implied": floor / exact,
-                    "note": "" if common.size else "not run",
+                    "implied": math.nan if other else floor / exact,
+                    "note": join_notes([other, "" if common.size else "not run"]),
                 }
             )
     return pd.DataFrame(rows)

@@ -22,21 +22,17 @@ from inverse_depth.curves import (
     curve,
     find_fit,
     is_determined,
-    model_size,
     plateau,
     theoretical_floor,
     unconverged,
     why_undetermined,
 )
 from inverse_depth.fits import fit_power_law
-from inverse_depth.tables import published
+from inverse_depth.tables import another_size, published
 from inverse_depth.verdicts import AGREES, DIFFERS, UNDECIDED, Kind, Measured, judge, refuse
 
 Place = tuple[Spectrum, int]
 """A spectrum (a, b) and a target size k."""
-
-SIZES: dict[str, tuple[int, int]] = {"softmax": (16, 64), "linear": (128, 1024)}
-"""Dimension and context length of the published models of the difficult task, as far as their numbers tell."""
 
 SIZED = ("Table 1", "Table 3", "Table 4", "Table 5")
 """Places whose numbers depend on that size."""
@@ -110,7 +106,7 @@ def comparison(
         for number in numbers[found].to_dict("records"):
             at = (float(number["a"]), float(number["b"])), int(number["k"])
             source = floors if quantity == "theory_floor" else getattr(study, attention).cube
-            other = _another_size(source, attention) if place in SIZED else ""
+            other = another_size(source, attention) if place in SIZED else ""
             ours = measure(study, at)
             ours = replace(ours, refused=other or ours.refused)
             rows.append(_row(number, kind, ours))
@@ -291,14 +287,6 @@ def _floor(floors: xr.Dataset, at: Place) -> Measured:
 
 def _too_shallow(deepest: float, least: int) -> str:
     return f"depths end at {deepest:g}, {least} is needed" if deepest < least else ""
-
-
-def _another_size(dataset: xr.Dataset, attention: str) -> str:
-    """Say that models or theory are not of the published size; nothing if they are."""
-    (d, length), (ours_d, ours_length) = SIZES[attention], model_size(dataset)
-    if (d, length) == (ours_d, ours_length):
-        return ""
-    return f"ours has d = {ours_d}, P = {ours_length}, the published d = {d}, P = {length}"
 
 
 def _row(number: dict[Any, Any], kind: Kind, ours: Measured) -> dict[str, Any]:

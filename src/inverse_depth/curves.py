@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -158,6 +158,13 @@ def spectra_in(cube: xr.Dataset, k: int) -> list[Spectrum]:
         return []
     run = cube["loss"].sel(k=k).notnull().any(["L", "seed"])
     return [(float(a), float(b)) for a in np.sort(cube["a"]) for b in np.sort(cube["b"]) if run.sel(a=a, b=b)]
+
+
+def with_added(
+    listed: Sequence[Spectrum], cube: xr.Dataset, k: int, belongs: Callable[[Spectrum], bool]
+) -> list[Spectrum]:
+    """Follow the spectra of a published figure by those that the cube holds beside them and that belong there too."""
+    return list(dict.fromkeys([*listed, *filter(belongs, spectra_in(cube, k))]))
 
 
 def unconverged(cube: xr.Dataset, spectrum: Spectrum, k: int) -> str:

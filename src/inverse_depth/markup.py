@@ -72,15 +72,18 @@ PAGE = 45
 """Rows above which a LaTeX table must break across pages."""
 
 
-def write_table(frame: pd.DataFrame, csv: Path, md: Path, tex: Path) -> None:
+def write_table(frame: pd.DataFrame, csv: Path, md: Path, tex: Path, caption: str = "") -> None:
     r"""Write a table as CSV (every digit), Markdown and LaTeX (a tabular that needs the package booktabs).
+
+    The caption stands above the table in Markdown, and as a comment in LaTeX.
 
     A table of more than `PAGE` rows becomes a longtable, of the package of that name, in LaTeX.
     In Markdown and LaTeX a value and its standard error share a cell, rounded to the error's precision.
     """
     write_frame(frame, csv)
     plain = _cells(frame, "±").map(lambda text: text.replace("|", r"\|"))
-    write_text(tabulate(plain, headers="keys", tablefmt="pipe", showindex=False, disable_numparse=True) + "\n", md)
+    pipes = tabulate(plain, headers="keys", tablefmt="pipe", showindex=False, disable_numparse=True)
+    write_text(f"{caption}\n\n{pipes}\n".lstrip(), md)
     latex = _cells(frame, r"$\pm$").map(_escape).rename(columns=_escape)
     # latex_raw: tabulate's own booktabs format would escape the mathematics, which is LaTeX already.
     text = tabulate(latex, headers="keys", tablefmt="latex_raw", showindex=False, disable_numparse=True)
@@ -88,7 +91,7 @@ def write_table(frame: pd.DataFrame, csv: Path, md: Path, tex: Path) -> None:
         text = text.replace(r"\hline", rule, 1)
     if len(frame) > PAGE:
         text = text.replace("{tabular}", "{longtable}")
-    write_text(text + "\n", tex)
+    write_text(f"% {caption}\n{text}\n".removeprefix("% \n"), tex)
 
 
 def _cells(frame: pd.DataFrame, sign: str) -> pd.DataFrame:

@@ -73,7 +73,11 @@ def modes(linear: xr.Dataset, softmax: xr.Dataset, fits: pd.DataFrame) -> pd.Dat
     }
     for depth in sorted(set().union(*spreads.values())):
         values = {
-            name: (spread.get(depth, math.nan), math.nan, left_out[name] if depth in spread else "no such models")
+            name: (
+                spread.get(depth, math.nan),
+                math.nan,
+                left_out[name] if depth in spread else "not run or no limit",
+            )
             for name, spread in spreads.items()
         }
         add("spread over modes", f"L = {depth}", values)

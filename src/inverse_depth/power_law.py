@@ -122,7 +122,9 @@ def fit_power_law(depth: ArrayLike, loss: ArrayLike, *, floor: float | None = No
     count, parameters = depths.size, 2 if floor is not None else 3
     logs = np.log(losses)
     if count <= parameters:
-        return undetermined(f"{count} depths cannot determine {parameters} parameters and their errors")
+        return undetermined(
+            f"{count} {'depth' if count == 1 else 'depths'} cannot determine {parameters} parameters and their errors"
+        )
     if np.ptp(logs) <= 16 * np.finfo(np.float64).eps:
         return undetermined("the loss is the same at every depth")
     if np.polyfit(np.log(depths), logs - logs.mean(), 1)[0] >= 0:

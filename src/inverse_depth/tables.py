@@ -21,12 +21,24 @@ from inverse_depth.curves import (
     is_determined,
     join_notes,
     misfit,
+    model_size,
     plateau,
     theoretical_floor,
     unconverged,
     why_undetermined,
 )
 from inverse_depth.spectra import spectral_exponent
+
+PUBLISHED_SIZE: dict[str, tuple[int, int]] = {"softmax": (16, 64), "linear": (128, 1024)}
+"""Dimension and context length of the published models of the difficult task, as far as their numbers tell."""
+
+
+def another_size(dataset: xr.Dataset, attention: str) -> str:
+    """Say that models or theory are not of the published size; nothing if they are."""
+    (d, length), (ours_d, ours_length) = PUBLISHED_SIZE[attention], model_size(dataset)
+    if (d, length) == (ours_d, ours_length):
+        return ""
+    return f"ours has d = {ours_d}, P = {ours_length}, the published d = {d}, P = {length}"
 
 
 def published(place: str = "") -> pd.DataFrame:
@@ -81,8 +93,8 @@ def table_1(softmax: xr.Dataset, fits: pd.DataFrame, linear: xr.Dataset, matched
             "matched": theory,
             "matched_se": theory_se,
             **_ratio("matched_ratio", theory, theory_se, floor, floor_se),
-            "softmax_note": _fit_note(softmax, fit, (a, b), k),
-            "linear_note": level.note,
+            "softmax_note": join_notes([another_size(softmax, "softmax"), _fit_note(softmax, fit, (a, b), k)]),
+            "linear_note": join_notes([another_size(linear, "linear"), level.note]),
             "matched_note": "" if math.isfinite(theory) else "not computed",
         }
 
@@ -155,8 +167,8 @@ def table_3(cube: xr.Dataset, floors: xr.Dataset) -> pd.DataFrame:
             "plateau_published": _paper(paper, "plateau", a, b, k)[0],
             "difference_percent": 100 * (level.value - theory) / level.value,
             "difference_percent_published": _paper(paper, "difference_percent", a, b, k)[0],
-            "theory_note": "" if math.isfinite(theory) else "not computed",
-            "plateau_note": level.note,
+            "theory_note": another_size(floors, "linear") if math.isfinite(theory) else "not computed",
+            "plateau_note": join_notes([another_size(cube, "linear"), level.note]),
         }
 
     return _frame(paper, row)

@@ -17,6 +17,7 @@ from inverse_depth.curves import (
     is_determined,
     plateau,
     plus_minus,
+    with_added,
 )
 from inverse_depth.figures.panels import (
     draw_curve,
@@ -37,11 +38,18 @@ from inverse_depth.modes import relative_reducible
 
 VARYING_B: tuple[Spectrum, ...] = ((0, 0), (0, 0.25), (0, 0.5), (0, 1))
 VARYING_A: tuple[Spectrum, ...] = ((0, 0), (0.25, 0), (0.5, 0), (1, 0))
-MAIN: tuple[Spectrum, ...] = tuple(dict.fromkeys(VARYING_B + VARYING_A))
 BROADER_2: tuple[Spectrum, ...] = ((0.25, 0.25), (0.25, 0.5), (0.5, 0.5))
 BROADER_16: tuple[Spectrum, ...] = ((0, 0.25), (0, 0.5), (0.25, 0.25), (0.25, 0.5))
 MODES_OF: Spectrum = (1, 0)
 MODES = (1, 2, 4, 8, 16)
+
+
+def varying(cube: xr.Dataset) -> tuple[list[Spectrum], list[Spectrum]]:
+    """List the spectra of a cube at k = 2 in which b varies at a = 0, and those in which a varies at b = 0."""
+    return (
+        with_added(VARYING_B, cube, 2, lambda spectrum: spectrum[0] == 0),
+        with_added(VARYING_A, cube, 2, lambda spectrum: spectrum[1] == 0),
+    )
 
 
 @styled
@@ -59,8 +67,9 @@ def figure_5(cube: xr.Dataset) -> Figure:
         (a) b varies at a = 0; (b) a varies at b = 0; the legend gives the mean loss of the deepest depths.
     """
     figure, axes = new_figure(1, 2, panel_height=2.7)
-    look = looks(VARYING_B, VARYING_A)
-    for ax, spectra, name in zip(axes, (VARYING_B, VARYING_A), (name_b, name_a), strict=True):
+    families = varying(cube)
+    look = looks(*families)
+    for ax, spectra, name in zip(axes, families, (name_b, name_a), strict=True):
         curves = {spectrum: curve(cube, "loss", spectrum, 2) for spectrum in spectra}
         for spectrum, points in curves.items():
             if len(points):
@@ -91,12 +100,13 @@ def figure_6(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
         less their fitted floors, where an inverse-depth law is a straight line of slope -1.
     """
     figure, axes = new_figure(3, 2, panel_height=2.5)
-    look = looks(VARYING_B, VARYING_A)
-    draw_losses(axes[0], cube, fits, VARYING_B, 2, look, name_b)
-    draw_losses(axes[1], cube, fits, VARYING_A, 2, look, name_a)
-    draw_decomposition(axes[2:4], cube, [(spectrum, 2) for spectrum in MAIN], {(s, 2): look[s] for s in MAIN})
-    _draw_reducible(axes[4], cube, fits, VARYING_B, look, name_b)
-    _draw_reducible(axes[5], cube, fits, VARYING_A, look, name_a)
+    varying_b, varying_a = varying(cube)
+    look = looks(varying_b, varying_a)
+    draw_losses(axes[0], cube, fits, varying_b, 2, look, name_b)
+    draw_losses(axes[1], cube, fits, varying_a, 2, look, name_a)
+    draw_decomposition(axes[2:4], cube, [(spectrum, 2) for spectrum in look], {(s, 2): look[s] for s in look})
+    _draw_reducible(axes[4], cube, fits, varying_b, look, name_b)
+    _draw_reducible(axes[5], cube, fits, varying_a, look, name_a)
     note_open_markers(figure, axes)
     return figure
 
@@ -159,10 +169,14 @@ def figure_14(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
         Losses and fits for (a) k = 2 and (b) k = 16; (c) C_L and (d) A_L - C_L of the same models.
     """
     figure, axes = new_figure(2, 2, panel_height=2.7)
-    keys = [(s, 2) for s in BROADER_2], [(s, 16) for s in BROADER_16]
+    keys = (
+        [(s, 2) for s in with_added(BROADER_2, cube, 2, lambda s: min(s) > 0)],
+        [(s, 16) for s in with_added(BROADER_16, cube, 16, lambda s: True)],
+    )
     look = looks(*keys)
-    draw_losses(axes[0], cube, fits, BROADER_2, 2, {s: look[s, 2] for s in BROADER_2}, name_both)
-    draw_losses(axes[1], cube, fits, BROADER_16, 16, {s: look[s, 16] for s in BROADER_16}, name_both)
+    for ax, family in zip(axes, keys, strict=False):
+        at = {spectrum: look[spectrum, k] for spectrum, k in family}
+        draw_losses(ax, cube, fits, list(at), family[0][1], at, name_both)
     draw_decomposition(axes[2:4], cube, [*keys[0], *keys[1]], look)
     note_open_markers(figure, axes)
     return figure

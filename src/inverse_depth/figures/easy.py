@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from inverse_depth.curves import Curve, Spectrum, at_least_error, curve, spectra_in
+from inverse_depth.curves import Curve, Spectrum, at_least_error, curve, spectra_in, with_added
+from inverse_depth.figures import difficult
 from inverse_depth.figures.panels import (
     draw_curve,
     draw_losses,
@@ -54,9 +55,11 @@ def figure_3(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
         displayed at 2 % where it is below.
     """
     figure, (left, right, modes) = new_figure(1, 3, panel_height=2.7)
-    look = looks(VARYING_B, VARYING_A)
-    draw_losses(left, cube, fits, VARYING_B, 1, look, name_b)
-    draw_losses(right, cube, fits, VARYING_A, 1, look, name_a)
+    varying_b = with_added(VARYING_B, cube, 1, lambda spectrum: spectrum[0] == 2)
+    varying_a = with_added(VARYING_A, cube, 1, lambda spectrum: spectrum[1] == 2)
+    look = looks(varying_b, varying_a)
+    draw_losses(left, cube, fits, varying_b, 1, look, name_b)
+    draw_losses(right, cube, fits, varying_a, 1, look, name_a)
 
     shown = [mode for mode in MODES if mode in cube["mode"]]
     mode_look = looks(shown)
@@ -93,7 +96,8 @@ def figure_4(cube: xr.Dataset) -> Figure:
     figure, (left, right, attention) = new_figure(1, 3, panel_height=2.7)
     spectra = spectra_in(cube, 1)
     families = [[s for s in spectra if s[1] == 0], [s for s in spectra if s[0] == 0]]
-    look = looks(*families)
+    # the looks of the figures of the difficult task, where the same spectra are shown
+    look = looks([*difficult.VARYING_B, *families[1]], [*difficult.VARYING_A, *families[0]])
     for ax, family, name in zip((left, right), families, (name_a, name_b), strict=True):
         for spectrum in family:
             points = at_least_error(curve(cube, "loss", spectrum, 1))

@@ -79,7 +79,7 @@ def looks(*families: Sequence[Hashable]) -> dict[Any, Look]:
     """
     chosen: dict[Any, Look] = {}
     for (start, rotation), family in zip(_FAMILIES, families, strict=False):
-        new = [key for key in family if key not in chosen]
+        new = [key for key in dict.fromkeys(family) if key not in chosen]
         # Later families are half a step lighter, so that no two curves are equal in grey.
         dark, light = (0.12, 0.57) if not chosen else (0.19, 0.72)
         colors = sns.cubehelix_palette(len(new), start, rotation, hue=1.1, dark=dark, light=light, reverse=True)
@@ -119,10 +119,12 @@ def draw_curve(ax: Axes, points: Curve, look: Look, label: str, join: bool = Tru
     if join:
         ax.plot(depth, value, "-", color=look.color, linewidth=0.7, zorder=2)
     ax.errorbar(depth, value, yerr=error, fmt="none", ecolor=look.color, elinewidth=0.8, zorder=2.5)
+    # the ends of the bars count for the axis, but one that reaches zero would stretch a logarithmic axis without end
+    ends = np.concatenate([value + error, value - error if signed else np.maximum(value - error, value / 2)])
+    ax.plot(np.tile(depth, 2), ends, " ")
     for mask, face in ((filled, look.color), (~filled, "white")):
         ax.plot(depth[mask], value[mask], look.marker, color=look.color, markerfacecolor=face, zorder=3)
-    face = look.color if filled.any() or not len(filled) else "white"
-    ax.plot([], [], look.marker, color=look.color, markerfacecolor=face, label=label)
+    ax.plot([], [], look.marker, color=look.color, label=label)
 
 
 def draw_missing(ax: Axes, names: Sequence[str], what: str = "not run") -> None:
@@ -234,7 +236,6 @@ def finish(ax: Axes, ylabel: str, signed: bool = False) -> None:
         ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
         return
     ax.set_yscale("log")
-    # From the points alone: an error bar that reaches zero would stretch a logarithmic axis without end.
     pad = max(0.06 * math.log(y.max() / y.min()), 0.003)
     ax.set_ylim(y.min() * math.exp(-pad), y.max() * math.exp(pad))
     _value_ticks(ax)
