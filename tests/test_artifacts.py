@@ -18,7 +18,7 @@ def files(tmp_path_factory):
     laws = softmax_laws()
     write_dataset(make_cube(laws, DEPTHS, modes=4), folder / "softmax.nc")
     write_frame(make_fits(laws, DEPTHS), folder / "fits.csv")
-    write_dataset(make_cube(linear_difficult_laws(), DEPTHS, modes=4), folder / "linear.nc")
+    write_dataset(make_cube(linear_difficult_laws(), DEPTHS, modes=4, size=(128, 1024)), folder / "linear.nc")
     write_dataset(make_floors({(0, 0, 2): 6.07}), folder / "matched.nc")
     return folder
 
@@ -79,8 +79,9 @@ def test_render_writes_a_table_in_three_formats(files, tmp_path):
     render("table1", {key: files / name for key, name in names.items()}, outputs)
     tex, csv, md = (path.read_text(encoding="utf-8") for path in outputs)
     assert csv.startswith("a,b,softmax,softmax_se,")
-    assert md.startswith("|") and "2.007 ± 0.002" in md
-    assert r"\toprule" in tex and r"2.007 $\pm$ 0.002" in tex
+    caption = f"{ARTIFACTS['table1'].title}. {ARTIFACTS['table1'].caption}"
+    assert md.startswith(f"{caption}\n\n|") and "2.007 ± 0.002" in md
+    assert tex.startswith(f"% {caption}\n") and r"\toprule" in tex and r"2.007 $\pm$ 0.002" in tex
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_figure_4_keeps_what_is_not_above_zero_at_its_error():
     cube["loss"].loc[dict(L=4, a=0.5, b=0)] = -1e-9
     cube["loss_se"].loc[dict(L=4, a=0.5, b=0)] = 3e-9
     figure = figure_4(cube)
-    depth, value = points(figure.axes[0], "s")
+    depth, value = points(figure.axes[0], "P")  # the marker of (0.5, 0) in every figure
     np.testing.assert_allclose(value[depth == 4], 3e-9)
     assert [label.partition(":")[0] for label in legend(figure.axes[0])] == ["$a = 0$", "$a = 0.5$", "$a = 1$"]
     assert [label.partition(":")[0] for label in legend(figure.axes[1])] == ["$b = 0$", "$b = 0.5$", "$b = 1$"]
@@ -520,3 +520,12 @@ def test_drawing_leaves_the_settings_alone():
 )
 def test_rounding(value, error, text):
     assert plus_minus(value, error) == text
+
+
+def test_a_spectrum_that_a_study_adds_is_drawn_where_it_belongs():
+    laws = softmax_laws() | {(0, 2, 2): Law(0.2, 0.01, 0.9), (0.75, 0.75, 2): Law(0.3, 0.01, 0.9)}
+    cube, fits = make_cube(laws, DEPTHS), make_fits(laws, DEPTHS)
+    figure = figure_6(cube, fits)
+    assert any(label.startswith("$b = 2$") for label in legend(figure.axes[0]))
+    assert "$(0, 2)$" in legend(figure.axes[2]) and not any("0.75" in label for label in legend(figure.axes[2]))
+    assert any(label.startswith("$(0.75, 0.75)$") for label in legend(figure_14(cube, fits).axes[0]))

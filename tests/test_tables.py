@@ -36,7 +36,7 @@ def softmax():
 
 @pytest.fixture(scope="module")
 def linear():
-    return make_cube(linear_difficult_laws(), DEPTHS, noise=1e-5)
+    return make_cube(linear_difficult_laws(), DEPTHS, noise=1e-5, size=(128, 1024))
 
 
 def test_published_numbers():
@@ -264,3 +264,12 @@ def test_depth_below_a_level():
     assert depth_below(points, "", 2.0)[::2] == (1.0, "at most: 1 already at L = 1")
     assert depth_below(points, "", 0.01)[2] == "stays above 1 %: 0.0625 at L = 4"
     assert depth_below(None, "not run", 0.1)[2] == "not run"
+
+
+def test_models_of_another_size_are_named(softmax, linear):
+    small = make_cube(linear_difficult_laws(), DEPTHS, noise=1e-5, size=(32, 256))
+    size = "ours has d = 32, P = 256, the published d = 128, P = 1024"
+    table = table_1(*softmax, small, make_floors({}))
+    assert (table["linear_note"] == size).all() and not table["softmax_note"].str.contains("ours").any()
+    assert table_3(small, make_floors({}))["plateau_note"].str.contains(size).all()
+    assert (table_1(*softmax, linear, make_floors({}))["linear_note"] == "").all()
