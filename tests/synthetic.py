@@ -203,6 +203,7 @@ def make_context_attention(shares: dict[int, float], tokens: int = 64, noise: fl
             "rho": ("k", rho),
             "rho_se": ("k", 0.02 * np.minimum(rho, 1 - rho)),
             "fit_residual": ("k", residual),
+            "converged": ("k", np.ones(len(shares), dtype=np.int8)),
         },
         {"k": np.array(list(shares), dtype=np.int64)},
     )

@@ -263,3 +263,11 @@ def test_written_comparison(inputs, tmp_path):
     assert tex.startswith(r"\begin{longtable}") and tex.rstrip().endswith(r"\end{longtable}")
     write_table(comparison_summary(**inputs), *paths)
     assert paths[2].read_text(encoding="utf-8").startswith(r"\begin{tabular}")
+
+
+def test_attention_of_unconverged_models_says_so(inputs):
+    attention = make_context_attention({2: 0.5, 16: 0.0989}, noise=0.01)
+    attention["converged"].loc[dict(k=2)] = 0
+    rows = comparison(**inputs | {"context_attention": attention}).query("place == 'Fig. 12'").set_index("k")
+    assert "runs not converged, effect not measured" in rows.loc[2, "why"]
+    assert "not converged" not in rows.loc[16, "why"]

@@ -42,6 +42,7 @@ def test_context_attention_of_every_target_size(tmp_path):
         runs, experiment, ContextAttention(**POINT, depth=2, contexts=40), device="cpu"
     )
     assert measured["k"].values.tolist() == [2, 3]
+    assert measured["converged"].values.tolist() == [0, 0]  # a tolerance that nothing meets
     np.testing.assert_allclose(measured["attention"].sum("token"), 1, rtol=1e-6)
     contexts = sample_contexts(Family("difficult", 4, 12, 2, 0.0), 40, [generator("context attention", 0, 0)])
     shares = []

@@ -277,7 +277,9 @@ def _diagonal(attention: xr.Dataset, k: int) -> Measured:
     if k not in attention["k"]:
         return refuse("not run")
     one = attention.sel(k=k)
-    return Measured(float(one["rho"]), float(one["rho_se"]))
+    if one["converged"] == 1:
+        return Measured(float(one["rho"]), float(one["rho_se"]))
+    return Measured(float(one["rho"]), float(one["rho_se"]), unconverged="runs not converged", moved=math.nan)
 
 
 def _floor(floors: xr.Dataset, at: Place) -> Measured:

@@ -81,10 +81,11 @@ def context_attention_dataset(
     xarray.Dataset
         ``attention`` (k, query, token) of one context and the first seed; ``rho`` (k), the mean over contexts and seeds
         of the least-squares fit A_1 = rho I + (1 - rho) 11^T / P, with ``rho_se``, the standard error over contexts and
-        seeds, and ``fit_residual`` (k), its root mean square residual.
+        seeds; ``fit_residual`` (k), its root mean square residual; ``converged`` (k).
     """
     place = choose_device(device)
     found: dict[int, list[Array]] = {}
+    converged: dict[int, bool] = {}
     residuals: dict[int, list[Array]] = {}
     shown: dict[int, Array] = {}
     for run in runs:
@@ -92,6 +93,7 @@ def context_attention_dataset(
         family = family_of(experiment, settings.spectrum[0], k)
         contexts = sample_contexts(family, settings.contexts, [generator("context attention", 0, 0, place)])
         model = _final(run, place)
+        converged[k] = converged.get(k, True) and bool(run["converged"].all())
         assert isinstance(model, ContextUpdates)
         fits = []
         for part in parts(model, contexts):
@@ -121,6 +123,11 @@ def context_attention_dataset(
                 "k",
                 [float(np.sqrt(np.mean(np.square(rests[k])))) for k in sizes],
                 number | {"long_name": "root mean square of A_1 less its fit"},
+            ),
+            "converged": (
+                "k",
+                np.array([converged[k] for k in sizes], dtype=np.int8),
+                number | {"long_name": "1 if the training of every seed converged"},
             ),
         },
         {"k": sizes},
