@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import yaml
@@ -54,6 +55,8 @@ def megabytes(memory):
 class Project:
     """A copy of the project, from which a study runs on the cluster."""
 
+    started: ClassVar = []
+
     def __init__(self, root):
         self.root = root
         for name in ("Snakefile", "environment.yml", "workflow", "config", "slurm", "src"):
@@ -65,7 +68,9 @@ class Project:
         command = [sys.executable, "-m", "snakemake", "--profile", "slurm", *arguments, *HERE]
         with open(self.root / "output", "w") as output:
             environment = os.environ | {"PYTHONPATH": str(self.root / "src")}
-            return subprocess.Popen(command, cwd=self.root, env=environment, stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(command, cwd=self.root, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        self.started.append(process)
+        return process
 
     def output(self):
         return (self.root / "output").read_text()
@@ -87,6 +92,9 @@ def cluster():
         print(started.stdout)
         yield
     finally:
+        for process in Project.started:
+            if process.poll() is None:
+                process.kill()
         subprocess.run([CLUSTER, "down"], check=True)
 
 
