@@ -53,4 +53,8 @@ def test_the_literal_command_plans_the_whole_study(profile):
     command = [sys.executable, "-m", "snakemake", "--profile", profile, "all", "--forceall", "--dry-run"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^train +\d+$", done.stdout + done.stderr, re.MULTILINE)
+    planned = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout + done.stderr, re.MULTILINE))
+    in_slurm = sum(int(planned[rule]) for rule in LONG_RULES)
+    page = (ROOT / "docs/cluster.md").read_text()
+    # `all` is counted too, but does nothing
+    assert f"{in_slurm} Slurm jobs" in page and f"{int(planned['total']) - in_slurm - 1} local ones" in page
