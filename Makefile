@@ -2,11 +2,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help quick paper figures test lint clean
+.PHONY: help quick paper figures test test-slurm lint clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 quick: $(READY) ## a small study, from training to figures, in minutes on two cores: results/quick/
 	$(BIN)/snakemake all --profile local --configfile config/quick.yaml
@@ -19,6 +19,9 @@ figures: $(READY) ## every figure and table of the paper from the cubes that are
 
 test: lint ## every check: style, types, the workflow's lint, and the tests
 	$(BIN)/pytest
+
+test-slurm: $(READY) ## a cut of the quick study on a Slurm cluster of its own, on this machine (as root, Debian or Ubuntu)
+	$(BIN)/pytest -s tests/slurm/check_slurm.py
 
 lint: $(READY) ## style, types and the workflow's lint alone
 	$(BIN)/ruff check .

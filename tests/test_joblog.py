@@ -13,11 +13,22 @@ def start(tmp_path, body):
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_everything_printed_goes_to_the_log(tmp_path):
+def test_everything_printed_goes_to_the_log(tmp_path, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     job = start(tmp_path, "print('one'); print('two', file=sys.stderr); os.system('echo three')")
     assert job.communicate() == ("", "")
     assert job.returncode == 0
     assert set((tmp_path / "job.log").read_text().split()) == {"one", "two", "three"}
+
+
+def test_a_job_of_slurm_says_where_it_runs(tmp_path, monkeypatch):
+    for name, value in {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "n1", "CUDA_VISIBLE_DEVICES": "0,3"}.items():
+        monkeypatch.setenv(name, value)
+    assert start(tmp_path, "pass").wait() == 0
+    assert (tmp_path / "job.log").read_text() == "Slurm job 12 on n1, GPUs: 0,3\n"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert start(tmp_path, "pass").wait() == 0
+    assert (tmp_path / "job.log").read_text() == "Slurm job 12 on n1, GPUs: none\n"
 
 
 def test_a_failure_is_told_in_words_in_the_log_and_on_the_terminal(tmp_path):

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +17,7 @@ def job_log(path: str | Path, job: str) -> Iterator[None]:
     """Send what the block prints to a log file; if it fails, say so there and on the terminal, and exit with status 1.
 
     Output of libraries and subprocesses goes to the log as well. SIGTERM, with which a cluster ends a job, counts as a
-    failure and leaves its words too.
+    failure and leaves its words too. In a job of Slurm the first line tells its number, its node and its GPUs.
 
     Parameters
     ----------
@@ -33,6 +33,8 @@ def job_log(path: str | Path, job: str) -> Iterator[None]:
             os.dup2(log.fileno(), descriptor)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     signal.signal(signal.SIGTERM, _stop)
+    if "SLURM_JOB_ID" in os.environ:
+        print(_slurm_job(os.environ))
     try:
         yield
     except BaseException as error:
@@ -42,6 +44,12 @@ def job_log(path: str | Path, job: str) -> Iterator[None]:
         print(f"\n{words}\n{advice}", file=sys.stderr, flush=True)
         os.write(terminal, f"{words}\n  log: {path}\n  {advice}\n".encode())
         sys.exit(1)
+
+
+def _slurm_job(environment: Mapping[str, str]) -> str:
+    """Which Slurm job this is, on which node, and the GPUs of the node that it may use, by their numbers there."""
+    job, node = environment["SLURM_JOB_ID"], environment.get("SLURMD_NODENAME", "an unnamed node")
+    return f"Slurm job {job} on {node}, GPUs: {environment.get('CUDA_VISIBLE_DEVICES') or 'none'}"
 
 
 def _stop(number: int, _frame: Any) -> NoReturn:

@@ -8,9 +8,6 @@ rule control:
     conda:
         "../../environment.yml"
     threads: 1
-    resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         settings=lambda wildcards: FAMILIES[wildcards.family],
         contexts=lambda wildcards: CONTROL_CONTEXTS[wildcards.family],
@@ -34,9 +31,6 @@ rule evaluate:
     conda:
         "../../environment.yml"
     threads: 1
-    resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         settings=lambda wildcards: STUDY.evaluation_settings(
             wildcards.experiment, *GROUPS[wildcards.experiment, wildcards.group]

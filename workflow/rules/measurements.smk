@@ -12,9 +12,6 @@ rule measurement:
     conda:
         "../../environment.yml"
     threads: 1
-    resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         settings=lambda wildcards: MEASUREMENTS[wildcards.measurement],
         code=lambda wildcards: [

@@ -27,9 +27,6 @@ rule floor:
     conda:
         "../../environment.yml"
     threads: 1
-    resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         settings=lambda wildcards: STUDY.theory.floors[wildcards.floor].model_dump(mode="json"),
         code=code_hash("inverse_depth.theory.floor"),

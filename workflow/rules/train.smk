@@ -8,9 +8,6 @@ rule train:
     conda:
         "../../environment.yml"
     threads: 1
-    resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 240 * attempt,
     params:
         settings=lambda wildcards: STUDY.training_settings(RUNS[wildcards.experiment, wildcards.run]),
         code=lambda wildcards: [code_hash("inverse_depth.training"), model_code(wildcards.experiment)],
