@@ -64,9 +64,12 @@ def write_dataset(dataset: xr.Dataset, path: str | Path) -> None:
         Ends in ``.nc``.
     """
     numeric = [name for name, variable in dataset.variables.items() if variable.ndim and variable.dtype.kind in "biuf"]
+    encoding = {name: dict(_DATASET_ENCODING) for name in numeric}
+    for name in dataset.coords:  # of which none is ever missing, so CF allows them no fill value
+        encoding.setdefault(name, {})["_FillValue"] = None
     with atomic_path(path) as temporary:
         dataset.assign_attrs(format=FORMAT).to_netcdf(
-            temporary, format="NETCDF4", engine="netcdf4", encoding={name: dict(_DATASET_ENCODING) for name in numeric}
+            temporary, format="NETCDF4", engine="netcdf4", encoding=encoding
         )
 
 
