@@ -116,6 +116,12 @@ def there(wildcards):
     return [f"<results>/{file}" for file in FILES if file in cubes | fits]
 
 
+def archived(wildcards):
+    """What an archive holds beside figures and tables; spectra are in the cubes, too."""
+    files = [file for file in there(wildcards) if not file.startswith("<results>/spectra/")]
+    return sorted({"<results>/config.yaml", *files})
+
+
 def drawable(wildcards):
     """The files of the artifacts that can be made of what is there."""
     if not (files := made_from(file.removeprefix("<results>/") for file in there(wildcards))):

@@ -17,3 +17,23 @@ rule report:
         "Write the study's page, {output}"
     script:
         "../scripts/report.py"
+
+
+rule archive:
+    input:
+        results=[rules.report.output, drawable, archived],
+        citation="CITATION.cff",
+        rest=["LICENSE", "requirements.lock", "environment.yml"],
+    output:
+        f"<results>/inverse-depth-{STUDY.study}.zip",
+    log:
+        "<logs>/archive.log",
+    localrule: True
+    conda:
+        "../../environment.yml"
+    params:
+        code=code_hash("inverse_depth.archive"),
+    message:
+        "Archive the study as {output}"
+    script:
+        "../scripts/archive.py"
