@@ -156,7 +156,8 @@ def _crate(study: str, contents: Mapping[str, bytes], made: Mapping[str, list[st
             "sha256": _sum(contents[name]),
         }
         files[name] = crate.add_file(dest_path=name, source=name, properties=properties)
-        files[name]["license"] = code if name in (*_CODE_FILES, "LICENSE-CODE.txt") else data
+        if name in (*_CODE_FILES, "LICENSE-CODE.txt"):  # all others inherit the licence of the data
+            files[name]["license"] = code
     for name, outputs in made.items():
         inputs = [files[file] for file in ARTIFACTS[name].inputs.values()]
         action = {"name": f"Make {ARTIFACTS[name].title}", "description": f"calls {ARTIFACTS[name].function}"}
