@@ -133,7 +133,7 @@ def _crate(study: str, contents: Mapping[str, bytes], made: Mapping[str, list[st
     paper = entity("https://arxiv.org/abs/2610.11063", **{"@type": "ScholarlyArticle", "name": REFERENCE})
     software = entity(
         "#inverse-depth",
-        **{"@type": "SoftwareApplication", "name": "inverse-depth", "version": citation["version"]},
+        **{"@type": "CreativeWork", "name": "inverse-depth", "version": citation["version"]},
         description=f"the code at commit {commit()}",
     )
     software["license"], software["author"] = code, authors
@@ -158,12 +158,14 @@ def _crate(study: str, contents: Mapping[str, bytes], made: Mapping[str, list[st
         files[name] = crate.add_file(dest_path=name, source=name, properties=properties)
         if name in (*_CODE_FILES, "LICENSE-CODE.txt"):  # all others inherit the licence of the data
             files[name]["license"] = code
+    actions = []
     for name, outputs in made.items():
         inputs = [files[file] for file in ARTIFACTS[name].inputs.values()]
         action = {"name": f"Make {ARTIFACTS[name].title}", "description": f"calls {ARTIFACTS[name].function}"}
-        crate.add_action(
-            software, f"#make-{name}", object=inputs, result=[files[file] for file in outputs], properties=action
-        )
+        made_of = inputs if len(inputs) > 1 else inputs[0]
+        results = [files[file] for file in outputs]
+        actions.append(crate.add_action(software, f"#make-{name}", object=made_of, result=results, properties=action))
+    crate.root_dataset["mentions"] = actions
     return dict(crate.metadata.generate())
 
 
