@@ -29,7 +29,9 @@ def main():
     loss = cube["loss"].sel(k=chosen.target_size).mean("seed")
 
     figure, axes = plt.subplots(layout="constrained")
-    looks = itertools.cycle(zip(plt.colormaps["viridis"]([0, 0.2, 0.4, 0.6, 0.8]).tolist() * 2, "os^Dv<>PX*", strict=True))
+    looks = itertools.cycle(
+        zip(plt.colormaps["viridis"]([0, 0.2, 0.4, 0.6, 0.8]).tolist() * 2, "os^Dv<>PX*", strict=True)
+    )
     for a in loss["a"].values:
         for b in loss["b"].values:
             curve = loss.sel(a=a, b=b).dropna("L")
@@ -42,7 +44,9 @@ def main():
                 continue
             fit = fit_power_law(kept["L"].values, kept.values)
             if fit.determined:
-                words = f"exponent {fit.exponent:.3f} ± {fit.exponent_se:.3f}, floor {fit.floor:.4f} ± {fit.floor_se:.4f}"
+                words = (
+                    f"exponent {fit.exponent:.3f} ± {fit.exponent_se:.3f}, floor {fit.floor:.4f} ± {fit.floor_se:.4f}"
+                )
             else:
                 words = f"not determined: {fit.reason}"
             print(f"{name}: {words}")

@@ -37,7 +37,10 @@ def results(tmp_path_factory):
     write_text(yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False), folder / "config.yaml")
     laws = softmax_laws()
     settings = {"dimension": 16, "context_length": 64}
-    cubes = {"softmax_difficult": make_cube(laws, DEPTHS), "linear_difficult": make_cube(linear_difficult_laws(), DEPTHS)}
+    cubes = {
+        "softmax_difficult": make_cube(laws, DEPTHS),
+        "linear_difficult": make_cube(linear_difficult_laws(), DEPTHS),
+    }
     for name, cube in cubes.items():
         described = attributes(f"Losses of {name}", settings) | {"device": "cpu", "training_commits": "abc"}
         write_dataset(cube.assign_attrs(described), folder / f"cubes/{name}.nc")
@@ -143,16 +146,6 @@ def test_the_crate_is_valid(archive, monkeypatch, tmp_path):
     assert [issue.message for issue in found.get_issues() if issue.severity == Severity.REQUIRED] == []
     assert {issue.check.identifier for issue in found.get_issues()} == UNKNOWN_AUTHORS
     assert len(asked) <= 1
-
-
-def test_cubes_follow_the_climate_and_forecast_conventions(results):
-    runner = pytest.importorskip("compliance_checker.runner")
-    runner.CheckSuite.load_all_available_checkers()
-    for name in ("softmax_difficult", "linear_difficult"):
-        passed, errors = runner.ComplianceChecker.run_checker(
-            str(results / f"cubes/{name}.nc"), ["cf:1.11"], 0, "normal", output_filename=str(results / "../cf.txt")
-        )
-        assert (passed, errors) == (True, False), (results / "../cf.txt").read_text()
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,15 @@ def test_the_page_and_the_archive_are_made_of_what_is_there(checkout):
     assert checkout.plan() == {} == checkout.plan(target="archive")
 
 
+def test_cubes_follow_the_climate_and_forecast_conventions(checkout, tmp_path):
+    runner = pytest.importorskip("compliance_checker.runner")
+    runner.CheckSuite.load_all_available_checkers()
+    for cube in sorted((checkout.root / "results/toy/cubes").glob("*.nc")):
+        arguments = (str(cube), ["cf:1.11"], 0, "normal")
+        found = runner.ComplianceChecker.run_checker(*arguments, output_filename=str(tmp_path / "found.txt"))
+        assert found == (True, False), (tmp_path / "found.txt").read_text()
+
+
 def test_the_report_of_snakemake_has_every_artifact(checkout):
     done = checkout.snakemake("all", "--report", "report.html")
     assert done.returncode == 0, done.stderr

@@ -121,7 +121,7 @@ def readme(study: str, datasets: Mapping[str, Path], names: Iterable[str]) -> st
     for file, path in sorted(datasets.items()):
         dataset = read_dataset(path)
         rows = []
-        for name, variable in dataset.variables.items():
+        for name, variable in zip(map(str, dataset.variables), dataset.variables.values(), strict=True):
             unit = variable.attrs.get("units", "")
             words = [str(variable.attrs[key]) for key in ("long_name", "equation") if variable.attrs.get(key)]
             about = ": ".join(words) + ("" if unit in ("", "1") else f" [{unit}]")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 import pandas as pd
-import xarray as xr
 from jinja2 import Environment, StrictUndefined
 
 from inverse_depth.account import account, duration, job_times, origins
@@ -50,7 +48,9 @@ def study_report(results: Path, study: Study) -> str:
     str
         HTML that needs no other file and no network.
     """
-    shown = {name: _show(results, artifact) for name, artifact in ARTIFACTS.items() if _file(results, artifact).exists()}
+    shown = {
+        name: _show(results, artifact) for name, artifact in ARTIFACTS.items() if _file(results, artifact).exists()
+    }
     paths = {name: results / f"cubes/{name}.nc" for name in study.experiments}
     cubes = {name: open_cube(path) for name, path in paths.items() if path.exists()}
     accounts = {name: account(cube, study, name) for name, cube in cubes.items()}
@@ -70,7 +70,9 @@ def study_report(results: Path, study: Study) -> str:
         stages=job_times(results / "benchmarks"),
         origins=origins(cubes),
         absent_cubes=[name for name in study.experiments if name not in cubes],
-        absent=[(ARTIFACTS[name].title, _why_absent(results, ARTIFACTS[name])) for name in ARTIFACTS if name not in shown],
+        absent=[
+            (ARTIFACTS[name].title, _why_absent(results, ARTIFACTS[name])) for name in ARTIFACTS if name not in shown
+        ],
     )
 
 

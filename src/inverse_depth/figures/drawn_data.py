@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
 
 TOLERANCE = 1e-9
 """Relative difference up to which two numbers count as equal: rounding of other machines' arithmetic."""
@@ -56,6 +55,8 @@ def difference(found: Any, expected: Any, place: str = "figure") -> str:
     return "" if same else f"{place}: {str(found)[:60]!r} instead of {str(expected)[:60]!r}"
 
 
-def _numbers(values: ArrayLike) -> Any:
-    array = np.ma.filled(np.ma.asarray(values, dtype=float), np.nan)
-    return np.where(np.isfinite(array), array.astype(object), None).tolist()
+def _numbers(values: Any) -> Any:
+    array: Any = np.ma.filled(np.ma.asarray(values, dtype=float), np.nan)
+    plain = array.astype(object)
+    plain[~np.isfinite(array)] = None
+    return plain.tolist()
