@@ -76,7 +76,7 @@ def account(cube: xr.Dataset, study: Study, experiment: str) -> Account:
     unconverged: dict[str, dict[int, list[int]]] = {}
     for (a, b, k), runs in study.groups(experiment).items():
         place = f"(a, b) = ({a:g}, {b:g}), k = {k}"
-        for run, seed in ((run, seed) for run in runs for seed in run.seeds):
+        for run, seed in ((one, seed) for one in runs for seed in one.seeds):
             row = rows.get((run.depth, a, b, k, seed))
             if row is None:
                 missing.setdefault(place, {}).setdefault(run.depth, []).append(seed)

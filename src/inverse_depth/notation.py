@@ -1,4 +1,4 @@
-"""Mathematics in captions and headings, such as ``L_0 + c L^-alpha`` or ``$\\alpha$``, as HTML."""
+r"""Mathematics in captions and headings, such as ``L_0 + c L^-alpha`` or ``$\alpha$``, as HTML."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def readme(study: str, datasets: Mapping[str, Path], names: Iterable[str]) -> st
         "NetCDF files open in any program that reads NetCDF-4, for example",
         '`xarray.open_dataset("cubes/softmax_difficult.nc")` in Python. Combinations that were never run hold NaN.',
         "Check the files with `sha256sum -c SHA256SUMS`; with the package inverse-depth installed,",
-        "`python -m inverse_depth.verify ARCHIVE.zip` also makes every figure and table again and compares the numbers.",
+        "`python -m inverse_depth.verify ARCHIVE.zip` also makes every figure and table again and compares numbers.",
         "",
         "## Files",
         "",

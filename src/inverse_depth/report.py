@@ -1,4 +1,4 @@
-"""One page for a study, in a single file: the claim, figures, tables, the comparison with the paper, and what was run."""
+"""A study on one page, in a single file: the claim, figures, tables, the comparison with the paper, what was run."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ def _exponents(fits: pd.DataFrame) -> str:
         return f"{words}, so that no exponent is given."
     low, high = known["exponent"].min(), known["exponent"].max()
     return (
-        f"{words}; there the exponent α of <i>L</i><sub>0</sub> + <i>c</i> <i>L</i><sup>−α</sup> lies between {low:.2f} "
-        f"and {high:.2f} (depths {int(known['depth_min'].min())} to {int(known['depth_max'].max())}), "
+        f"{words}; there the exponent α of <i>L</i><sub>0</sub> + <i>c</i> <i>L</i><sup>−α</sup> lies between "
+        f"{low:.2f} and {high:.2f} (depths {int(known['depth_min'].min())} to {int(known['depth_max'].max())}), "
         "where the paper reports values close to 1."
     )
 
@@ -124,6 +124,6 @@ def _exponents(fits: pd.DataFrame) -> str:
 def _verdicts(summary: pd.DataFrame) -> str:
     total = summary[summary["place"] == "all"].iloc[0]
     return (
-        f"Of {total['numbers']} published numbers and claims, {total[AGREES]} agree within tolerances fixed beforehand, "
-        f"{total[DIFFERS]} differ, and {total[UNDECIDED]} cannot be decided by this study."
+        f"Of {total['numbers']} published numbers and claims, {total[AGREES]} agree within tolerances fixed "
+        f"beforehand, {total[DIFFERS]} differ, and {total[UNDECIDED]} cannot be decided by this study."
     )
