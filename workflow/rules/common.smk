@@ -116,17 +116,17 @@ def there(wildcards):
     return [f"<results>/{file}" for file in FILES if file in cubes | fits]
 
 
-def archived(wildcards):
-    """What an archive holds beside figures and tables; spectra are in the cubes, too."""
-    files = [file for file in there(wildcards) if not file.startswith("<results>/spectra/")]
-    return sorted({"<results>/config.yaml", *files})
-
-
 def drawable(wildcards):
     """The files of the artifacts that can be made of what is there."""
     if not (files := made_from(file.removeprefix("<results>/") for file in there(wildcards))):
         raise WorkflowError(f"results/{STUDY.study} holds no cubes to draw from; `snakemake all` makes them")
     return files
+
+
+def archived(wildcards):
+    """What of a study is archived: all that is there or can be made of it, but spectra, which cubes hold, too."""
+    data = [file for file in there(wildcards) if not file.startswith("<results>/spectra/")]
+    return list(dict.fromkeys(["<results>/report.html", "<results>/config.yaml", *data, *drawable(wildcards)]))
 
 
 # A study need not hold every experiment; its artifacts are those that can be made from what it holds.

@@ -21,7 +21,7 @@ rule report:
 
 rule archive:
     input:
-        results=[rules.report.output, drawable, archived],
+        results=archived,
         citation="CITATION.cff",
         rest=["LICENSE", "requirements.lock", "environment.yml"],
     output:
