@@ -1,8 +1,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+STUDY ?= paper
+LAYER = $(if $(filter-out paper,$(STUDY)),--configfile config/$(STUDY).yaml)
 
-.PHONY: help quick paper figures test test-slurm lint clean
+.PHONY: help quick paper figures report archive verify test test-slurm lint clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -16,6 +18,15 @@ paper: $(READY) ## the paper at full size, on this machine: results/paper/ (on a
 
 figures: $(READY) ## every figure and table of the paper from the cubes that are there, without training: results/paper/
 	$(BIN)/snakemake figures --profile local
+
+report: $(READY) ## one page that shows a study: make report STUDY=quick writes results/quick/report.html
+	$(BIN)/snakemake report --profile local $(LAYER)
+
+archive: $(READY) ## a study as one zip to publish: make archive STUDY=quick writes results/quick/inverse-depth-quick.zip
+	$(BIN)/snakemake archive --profile local $(LAYER)
+
+verify: $(READY) ## check an archive and draw its figures again: make verify ARCHIVE=results/quick/inverse-depth-quick.zip
+	$(BIN)/python -m inverse_depth.verify $(ARCHIVE)
 
 test: lint ## every check: style, types, the workflow's lint, and the tests
 	$(BIN)/pytest

@@ -62,7 +62,8 @@ class Checkout:
 
     def __init__(self, root):
         self.root = root
-        for name in ("Snakefile", "environment.yml", "workflow", "config", "local", "src"):
+        files = ("Snakefile", "environment.yml", "requirements.lock", "CITATION.cff", "LICENSE")
+        for name in (*files, "workflow", "config", "local", "src"):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
             copy(ROOT / name, root / name)
         (root / "config/toy.yaml").write_text(TOY)
@@ -240,6 +241,40 @@ def test_cubes_alone_give_the_figures_but_no_study(checkout, tmp_path):
     shutil.rmtree(tmp_path / "results/toy")
     empty = clone.snakemake("figures", "--dry-run")
     assert empty.returncode == 1 and "results/toy holds no cubes to draw from" in empty.stdout + empty.stderr
+
+
+def test_the_page_and_the_archive_are_made_of_what_is_there(checkout):
+    """They train nothing, hold every artifact, and the archive is sound."""
+    pytest.importorskip("rocrate")
+    assert checkout.plan(target="archive") == {"report": 1}
+    done = checkout.snakemake("archive")
+    assert done.returncode == 0, done.stderr
+    page = (checkout.root / "results/toy/report.html").read_text()
+    assert all(f'id="{name}"' in page for name in ARTIFACTS)
+    command = [sys.executable, "-m", "inverse_depth.verify", checkout.root / "results/toy/inverse-depth-toy.zip"]
+    environment = os.environ | {"PYTHONPATH": str(checkout.root / "src")}
+    found = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.count("equal data") == len(ARTIFACTS)
+    assert checkout.plan() == {} == checkout.plan(target="archive")
+
+
+def test_cubes_follow_the_climate_and_forecast_conventions(checkout, tmp_path):
+    runner = pytest.importorskip("compliance_checker.runner")
+    runner.CheckSuite.load_all_available_checkers()
+    for cube in sorted((checkout.root / "results/toy/cubes").glob("*.nc")):
+        arguments = (str(cube), ["cf:1.11"], 0, "normal")
+        found = runner.ComplianceChecker.run_checker(*arguments, output_filename=str(tmp_path / "found.txt"))
+        assert found == (True, False), (tmp_path / "found.txt").read_text()
+
+
+def test_the_report_of_snakemake_has_every_artifact(checkout):
+    done = checkout.snakemake("all", "--report", "report.html")
+    assert done.returncode == 0, done.stderr
+    page = (checkout.root / "report.html").read_text()
+    for artifact in ARTIFACTS.values():
+        assert artifact.title in page and f"{artifact.name}." in page
+    assert all(f'"{category}"' in page for category in ("Figures", "Tables"))
 
 
 def test_a_target_that_no_study_holds_is_refused(checkout):

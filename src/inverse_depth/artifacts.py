@@ -444,9 +444,7 @@ def render(name: str, inputs: Mapping[str, str | Path], outputs: Sequence[str | 
     ValueError
         If the name, the inputs' names or an output's suffix is not one of the artifact's.
     """
-    if name not in ARTIFACTS:
-        raise ValueError(f"name is {name!r}: allowed are {', '.join(ARTIFACTS)}")
-    artifact = ARTIFACTS[name]
+    artifact = _find(name)
     if set(inputs) != set(artifact.inputs):
         raise ValueError(
             f"inputs of {name} are {', '.join(sorted(inputs))}: must be {', '.join(sorted(artifact.inputs))}"
@@ -456,16 +454,26 @@ def render(name: str, inputs: Mapping[str, str | Path], outputs: Sequence[str | 
     if set(paths) != allowed or len(outputs) != len(allowed):
         raise ValueError(f"outputs of {name} end in {', '.join(sorted(paths))}: must be {', '.join(sorted(allowed))}")
 
-    module, function = artifact.function.split(":")
-    made = getattr(importlib.import_module(module), function)(
-        **{key: _open(Path(path)) for key, path in inputs.items()}
-    )
+    made = make(name, inputs)
     if artifact.kind == "table":
         text = f"{artifact.title}. {artifact.caption}"
         importlib.import_module("inverse_depth.markup").write_table(made, **paths, caption=text)
         return
     for path in paths.values():
         importlib.import_module("inverse_depth.figures.panels").save(made, path)
+
+
+def make(name: str, inputs: Mapping[str, str | Path]) -> Any:
+    """Make one artifact of the given files, as :func:`render` does, and return it: a Figure or a DataFrame."""
+    module, function = _find(name).function.split(":")
+    opened = {key: _open(Path(path)) for key, path in inputs.items()}
+    return getattr(importlib.import_module(module), function)(**opened)
+
+
+def _find(name: str) -> Artifact:
+    if name not in ARTIFACTS:
+        raise ValueError(f"name is {name!r}: allowed are {', '.join(ARTIFACTS)}")
+    return ARTIFACTS[name]
 
 
 def _open(path: Path) -> Any:

@@ -49,12 +49,23 @@ def build_cube(evaluations: Sequence[xr.Dataset], experiment: str, settings: Map
     cube = xr.merge(pieces, join="outer", compat="no_conflicts", combine_attrs="override")
     order = [*DIMENSIONS, *(name for name in cube.dims if name not in DIMENSIONS)]
     cube = cube.transpose(*order, missing_dims="ignore").sortby(list(cube.indexes))
+    meanings = {
+        "eigenvalue": "eigenvalue of the inputs' covariance",
+        "teacher_eigenvalue": "eigenvalue of the teacher's",
+    }
     for axis, name in (("a", "eigenvalue"), ("b", "teacher_eigenvalue")):
         spectra = np.stack([power_law_spectrum(cube.sizes["mode"], exponent) for exponent in cube[axis].values])
         symbol = "lambda" if axis == "a" else "omega"
-        cube[name] = ((axis, "mode"), spectra, {"long_name": name, "units": "1", "equation": f"{symbol}_k = k^-{axis}"})
+        cube[name] = (
+            (axis, "mode"),
+            spectra,
+            {"long_name": meanings[name], "units": "1", "equation": f"{symbol}_k = k^-{axis}"},
+        )
     for name, described in _COORDINATES.items():
         cube[name].attrs.update(described)
+    for variable in cube.data_vars.values():
+        if (error := f"{variable.name}_se") in cube:
+            variable.attrs["ancillary_variables"] = error
     own = {"experiment": experiment}
     for name in ("device", "training_commits"):
         own[name] = "; ".join(sorted({one for dataset in evaluations for one in dataset.attrs[name].split("; ")}))

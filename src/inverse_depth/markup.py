@@ -1,7 +1,8 @@
-"""Tables as files: CSV for machines, Markdown and LaTeX for readers, all from one frame."""
+"""Tables as files: CSV for machines, Markdown and LaTeX for readers, all from one frame; and in a page as HTML."""
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from inverse_depth.curves import join_notes, plus_minus
+from inverse_depth.notation import to_html
 from inverse_depth.storage import write_frame, write_text
 
 HEADINGS = {
@@ -92,6 +94,25 @@ def write_table(frame: pd.DataFrame, csv: Path, md: Path, tex: Path, caption: st
     if len(frame) > PAGE:
         text = text.replace("{tabular}", "{longtable}")
     write_text(f"% {caption}\n{text}\n".removeprefix("% \n"), tex)
+
+
+def read_table(csv: Path) -> pd.DataFrame:
+    """Read a table that `write_table` wrote: missing numbers are NaN, and text that says nothing is empty."""
+    frame = pd.read_csv(csv)
+    text = [name for name in frame.columns if name.endswith("note") or not pd.api.types.is_numeric_dtype(frame[name])]
+    return frame.assign(**{name: frame[name].astype(object).fillna("") for name in text})
+
+
+def html_table(frame: pd.DataFrame) -> str:
+    """Write a table as HTML, its cells as in Markdown; those of the column "verdict" have it as their class."""
+    cells = _cells(frame, "±")
+    head = "".join(f"<th scope='col'>{to_html(name)}</th>" for name in cells.columns)
+    rows = []
+    for _, row in cells.iterrows():
+        kinds = (f" class='{text.split()[0]}'" if name == "verdict" else "" for name, text in row.items())
+        rows.append("".join(f"<td{kind}>{html.escape(text)}</td>" for kind, text in zip(kinds, row, strict=True)))
+    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
 def _cells(frame: pd.DataFrame, sign: str) -> pd.DataFrame:

@@ -103,18 +103,20 @@ def attributes(title: str, settings: Mapping[str, Any]) -> dict[str, str]:
     Returns
     -------
     dict of str to str
-        ``title``, ``source``, ``references``, ``Conventions``, ``config`` (JSON), ``config_hash``, ``versions`` (JSON)
-        and ``commit``. No time stamp: the same result gives the same bytes.
+        ``title``, ``source``, ``history``, ``references``, ``Conventions``, ``config`` (JSON), ``config_hash``,
+        ``versions`` (JSON) and ``commit``. No time stamp: the same result gives the same bytes.
     """
+    source, made_at = f"inverse-depth {inverse_depth.__version__}", commit()
     return {
         "title": title,
-        "source": f"inverse-depth {inverse_depth.__version__}",
+        "source": source,
+        "history": f"computed by {source} at commit {made_at}",
         "references": REFERENCE,
         "Conventions": "CF-1.11",
         "config": _canonical_json(settings),
         "config_hash": config_hash(settings),
         "versions": _canonical_json(versions()),
-        "commit": commit(),
+        "commit": made_at,
     }
 
 

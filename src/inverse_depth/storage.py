@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,10 +64,11 @@ def write_dataset(dataset: xr.Dataset, path: str | Path) -> None:
         Ends in ``.nc``.
     """
     numeric = [name for name, variable in dataset.variables.items() if variable.ndim and variable.dtype.kind in "biuf"]
+    encoding: dict[Hashable, dict[str, Any]] = {name: dict(_DATASET_ENCODING) for name in numeric}
+    for name in dataset.coords:  # of which none is ever missing, so CF allows them no fill value
+        encoding.setdefault(name, {})["_FillValue"] = None
     with atomic_path(path) as temporary:
-        dataset.assign_attrs(format=FORMAT).to_netcdf(
-            temporary, format="NETCDF4", engine="netcdf4", encoding={name: dict(_DATASET_ENCODING) for name in numeric}
-        )
+        dataset.assign_attrs(format=FORMAT).to_netcdf(temporary, format="NETCDF4", engine="netcdf4", encoding=encoding)
 
 
 def read_dataset(path: str | Path) -> xr.Dataset:

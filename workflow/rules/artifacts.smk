@@ -7,12 +7,15 @@ for _artifact in ARTIFACTS.values():
         input:
             **{argument: f"<results>/{path}" for argument, path in _artifact.inputs.items()},
         output:
-            report(
-                artifact_files(_artifact),
-                caption="../report/caption.rst",
-                category=f"{_artifact.kind.capitalize()}s",
-                labels={"name": _artifact.title},
-            ),
+            [
+                report(
+                    file,
+                    caption="../report/caption.rst",
+                    category=f"{_artifact.kind.capitalize()}s",
+                    labels={"name": _artifact.title, "format": file.rpartition(".")[2]},
+                )
+                for file in artifact_files(_artifact)
+            ],
         log:
             f"<logs>/artifacts/{_artifact.name}.log",
         localrule: True

@@ -104,16 +104,29 @@ def one_of(names):
 
 def made_from(files):
     """The files of the artifacts that can be made from given ones."""
-    made = (artifact for artifact in ARTIFACTS.values() if set(artifact.inputs.values()) <= set(files))
+    there = set(files)
+    made = (artifact for artifact in ARTIFACTS.values() if set(artifact.inputs.values()) <= there)
     return [file for artifact in made for file in artifact_files(artifact)]
 
 
+def there(wildcards):
+    """The files of the study that are there, however they came, and the fits that can be made of its cubes."""
+    cubes = {f for f in FILES if Path(f"results/{STUDY.study}/{f}").exists()}
+    fits = {f for f in FILES if f.startswith("fits/") and f"cubes/{Path(f).stem}.nc" in cubes}
+    return [f"<results>/{file}" for file in FILES if file in cubes | fits]
+
+
 def drawable(wildcards):
-    """The files of the artifacts whose cubes and other data are there, however they came; fits are made of cubes."""
-    there = [f for f in FILES if f.startswith("fits/") or Path(f"results/{STUDY.study}/{f}").exists()]
-    if not (files := made_from(there)):
+    """The files of the artifacts that can be made of what is there."""
+    if not (files := made_from(file.removeprefix("<results>/") for file in there(wildcards))):
         raise WorkflowError(f"results/{STUDY.study} holds no cubes to draw from; `snakemake all` makes them")
     return files
+
+
+def archived(wildcards):
+    """What of a study is archived: all that is there or can be made of it, but spectra, which cubes hold, too."""
+    data = [file for file in there(wildcards) if not file.startswith("<results>/spectra/")]
+    return list(dict.fromkeys(["<results>/report.html", "<results>/config.yaml", *data, *drawable(wildcards)]))
 
 
 # A study need not hold every experiment; its artifacts are those that can be made from what it holds.
