@@ -422,6 +422,8 @@ def read_layer(path: str | Path) -> Mapping[str, Any]:
         raise ConfigError(f"{path}: cannot be read as YAML: {error}") from error
     if not isinstance(layer, Mapping):
         raise ConfigError(f"{path}: holds {type(layer).__name__}, must hold a mapping of keys")
+    if "__use_yte__" in layer:
+        raise ConfigError(f"{path}: a template with Python code (__use_yte__); a study is plain YAML")
     return layer
 
 

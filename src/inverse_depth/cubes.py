@@ -91,4 +91,8 @@ def open_cube(path: str | Path) -> xr.Dataset:
         raise StorageError(
             f"{path}: not a cube: its dimensions are {found}; allowed is a variable 'loss' over {', '.join(DIMENSIONS)}"
         )
+    for name in DIMENSIONS:
+        values = cube[name].values
+        if not (np.isfinite(values).all() and (np.diff(values) > 0).all()):
+            raise StorageError(f"{path}: not a cube: the coordinate {name} is no increasing list of finite numbers")
     return cube

@@ -1,5 +1,7 @@
 """Evaluate the models of one experiment and (a, b, k), of all depths and seeds, on common contexts."""
 
+from pathlib import Path
+
 from inverse_depth.joblog import job_log
 
 with job_log(snakemake.log[0], f"evaluate {snakemake.wildcards.experiment} {snakemake.wildcards.group}"):
@@ -17,3 +19,5 @@ with job_log(snakemake.log[0], f"evaluate {snakemake.wildcards.experiment} {snak
     dataset = evaluate(runs, control, experiment, **point, device=study.device)
     title = f"Evaluation of {snakemake.wildcards.experiment} at {snakemake.wildcards.group}"
     write_dataset(dataset.assign_attrs(attributes(title, settings)), snakemake.output[0])
+    for run in wanted:
+        Path(f"results/{study.study}/checkpoints/{run.experiment}/{run.id}.pt").unlink(missing_ok=True)
