@@ -47,6 +47,7 @@ experiments:
   softmax_difficult:
     {attention: softmax, task: difficult, training: toy, dimension: 4, width: 4, context_length: 16,
      evaluation_contexts: 256, grid: [{depths: [1, 2], spectra: [[0, 0]], target_sizes: [2], seeds: [[0], [1]]}]}
+measurements: {selection: null, context_attention: null}
 theory: {polynomial_depths: [1, 2], floors: {}}
 """
 
