@@ -31,7 +31,7 @@ from inverse_depth.storage import read_dataset, write_dataset
 from inverse_depth.training import train_run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from checkout import Checkout  # noqa: E402
+from checkout import Checkout
 
 DECIDE_NOTHING = ("device", "seconds", "commit", "versions", "source", "training_commits")
 """Attributes that tell how a file was made; all else is the same for the same seed."""
@@ -107,6 +107,7 @@ def kill_trainings(kills: int, chance: random.Random, folder: Path) -> dict[str,
                 reached = step or 0
         count["not identical"] += not same(read_dataset(place / "run.nc"), expected)
         count["left over"] += len(list(place.glob(".*.tmp*")))
+        print("trainings so far:", count, flush=True)
     return count
 
 
@@ -148,6 +149,7 @@ def kill_workflows(kills: int, chance: random.Random, folder: Path) -> dict[str,
             noted = {path: path.read_bytes() for path in (place / "results/toy/runs").rglob("L*.nc")}
             count["trained again"] += sum(noted.get(path) != content for path, content in done.items())
             done = noted
+            print("workflows so far:", count, flush=True)
         count["studies"] += 1
         cube = read_dataset(place / target)
         if count["studies"] == 1:

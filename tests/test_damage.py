@@ -168,7 +168,13 @@ def test_no_module_unpickles():
     """Checkpoints are loaded with weights only; nothing else reads a format that can hold code."""
     package = cubes.__file__.rpartition("/")[0]
     found = subprocess.run(
-        ["grep", "-rnE", r"pickle\.loads?\(|torch\.load\(|allow_pickle|eval\(|exec\(|yaml\.load\(", package, "--include=*.py"],
+        [
+            "grep",
+            "-rnE",
+            r"pickle\.loads?\(|torch\.load\(|allow_pickle|eval\(|exec\(|yaml\.load\(",
+            package,
+            "--include=*.py",
+        ],
         capture_output=True,
         text=True,
     ).stdout.splitlines()

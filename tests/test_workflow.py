@@ -13,6 +13,7 @@ from inverse_depth.artifacts import ARTIFACTS
 from inverse_depth.config import load_study
 from inverse_depth.storage import read_dataset
 
+
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     checkout = Checkout(tmp_path_factory.mktemp("project"))

@@ -427,7 +427,7 @@ def read_layer(path: str | Path) -> Mapping[str, Any]:
     return layer
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Plain values only, and every key once: of two, YAML would silently keep the last."""
 
     def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
@@ -436,7 +436,9 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in seen:
-                    raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(
+                        problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark
+                    )
                 seen.add((key.tag, key.value))
         return node
 
