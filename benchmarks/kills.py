@@ -131,7 +131,7 @@ def kill_workflows(kills: int, chance: random.Random, folder: Path) -> dict[str,
         done: dict[Path, bytes] = {}
         while not (place / target).exists():
             process = checkout.start(target)
-            time.sleep(chance.uniform(1.5, 9))
+            time.sleep(chance.uniform(1.5, 20))
             number = chance.choice((signal.SIGKILL, signal.SIGTERM))
             ended = process.poll() is not None
             if not ended:
@@ -164,6 +164,7 @@ def kill_workflows(kills: int, chance: random.Random, folder: Path) -> dict[str,
 
 
 def main() -> None:
+    """Kill as many times as asked, and print the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trainings", type=int, default=100, help="kills of trainings")
     parser.add_argument("--workflows", type=int, default=10, help="kills of workflows")

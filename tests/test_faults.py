@@ -148,7 +148,6 @@ def test_a_run_of_other_settings_is_not_evaluated(checkout):
     assert done.returncode == 1
     words = "trained with other settings: training.learning_rate is 0.01, must be 0.02; delete it and run again"
     assert words in output(done)
-    assert not (checkout.root / CUBE).exists() or plan(checkout) != {}
 
 
 def test_a_configuration_edited_while_jobs_run_trains_again_what_it_changes(tmp_path):
@@ -203,7 +202,7 @@ def test_a_full_disk_is_named_and_nothing_finished_is_lost(checkout, kind):
     prefix = ["unshare", "--mount", "sh", "-c", fill.replace(str(keep), "$1") + 'shift; exec "$@"', folder, keep]
     failed = checkout.snakemake(CUBE, prefix=prefix)
     assert failed.returncode == 1
-    assert "No space left on device" in output(failed) or "bytes are free there" in output(failed), output(failed)
+    assert "No space left on device" in output(failed) or "the disk is full" in output(failed), output(failed)
     assert not list(folder.rglob(".*.tmp*"))
     assert {path: path.read_bytes() for path in (checkout.root / RUNS).glob("*.nc")}.items() >= finished.items()
     done = checkout.snakemake(CUBE)

@@ -194,9 +194,10 @@ def _declared_bytes(path: Path) -> int:
 
 
 def _free(path: Path) -> str:
-    """What is left on a disk, for a message; nothing where even that cannot be told."""
+    """What is left on a disk, for a message: of a full one, HDF5 says that permission was denied."""
     with suppress(OSError):
-        return f" ({shutil.disk_usage(path.parent).free:,} bytes are free there)"
+        free = shutil.disk_usage(path.parent).free
+        return f" (the disk is full: {free:,} bytes are free)" if free < 2**16 else f" ({free:,} bytes are free there)"
     return ""
 
 
