@@ -124,7 +124,7 @@ for path in sorted(Path(sys.argv[1]).glob("*.nc")):
 
 
 def open_in_a_process(folder):
-    """Open every file of a folder; a crash of the interpreter, a hang or any other exception is the caller's failure."""
+    """Open every file of a folder; a crash, a hang or any exception but StorageError is the failure of the caller."""
     return subprocess.run([sys.executable, "-c", OPEN_ALL, folder], capture_output=True, text=True, timeout=300)
 
 
