@@ -184,7 +184,7 @@ def test_clocks_that_disagree_train_nothing_again(checkout):
 
 
 @NEEDS_MOUNTS
-@pytest.mark.parametrize("kind", ["runs/softmax_difficult", "checkpoints", "evaluations", "cubes", "logs"])
+@pytest.mark.parametrize("kind", ["runs/softmax_difficult", "checkpoints", "evaluations", "cubes"])
 def test_a_full_disk_is_named_and_nothing_finished_is_lost(checkout, kind):
     folder = checkout.root / "results/toy" / kind
     finished = {path: path.read_bytes() for path in (checkout.root / RUNS).glob("*.nc")}
