@@ -54,3 +54,18 @@ def test_a_job_that_is_stopped_says_so(tmp_path):
     job.send_signal(signal.SIGTERM)
     assert "train x failed: stopped by SIGTERM" in job.communicate(timeout=30)[1]
     assert "stopped by SIGTERM" in log.read_text()
+
+
+def test_a_log_on_a_full_disk_still_tells_the_terminal(tmp_path):
+    (tmp_path / "job.log").symlink_to("/dev/full")
+    job = start(tmp_path, "print('begun')")
+    assert "train x failed: [Errno 28] No space left on device" in job.communicate()[1]
+    assert job.returncode != 0
+
+
+def test_a_log_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "job.log").mkdir()
+    job = start(tmp_path, "print('begun')")
+    errors = job.communicate()[1]
+    assert "train x failed: [Errno 21] Is a directory" in errors
+    assert job.returncode == 1

@@ -1,5 +1,6 @@
 """Files are whole or absent, and reading says what is wrong."""
 
+import hashlib
 import os
 import stat
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 import xarray as xr
 
 from inverse_depth import open_cube, storage
-from inverse_depth.storage import StorageError, atomic_path, read_dataset, write_dataset, write_frame, write_text
+from inverse_depth.storage import StorageError, atomic_path, read_dataset, seal, write_dataset, write_frame, write_text
 
 
 @pytest.fixture
@@ -78,6 +79,7 @@ def test_what_is_no_file_is_named(tmp_path):
 def test_a_variable_named_format_is_no_format(tmp_path):
     path = tmp_path / "other.nc"
     xr.Dataset({"format": ("x", [1.0, 2.0])}).to_netcdf(path)
+    seal(path)
     with pytest.raises(StorageError, match=r"other\.nc: not written by this package: its 'format' is 'absent'"):
         open_cube(path)
 
@@ -110,14 +112,32 @@ def test_a_flipped_bit_in_the_data_is_noticed(tmp_path, share):
 def test_the_file_of_another_program_is_refused(tmp_path, attrs):
     path = tmp_path / "other.nc"
     xr.Dataset({"x": 1.0}, attrs=attrs).to_netcdf(path)
+    with pytest.raises(StorageError, match=r"other\.nc: damaged, or not written by this package.*no checksum"):
+        read_dataset(path)
+    seal(path)
     with pytest.raises(StorageError, match=r"other\.nc: not written by this package.*must be 'inverse-depth 1'"):
         read_dataset(path)
+
+
+def test_a_cube_saved_by_xarray_is_refused_and_opens_in_xarray(tmp_path, dataset):
+    """It would carry our attributes, but nobody vouches for its numbers."""
+    write_dataset(dataset, tmp_path / "cube.nc")
+    xr.open_dataset(tmp_path / "cube.nc").isel(L=slice(3)).to_netcdf(tmp_path / "cut.nc")
+    with pytest.raises(StorageError, match=r"cut\.nc: .*no checksum.*xarray\.open_dataset reads"):
+        read_dataset(tmp_path / "cut.nc")
+
+
+def test_the_checksum_is_that_of_common_tools(tmp_path, dataset):
+    write_dataset(dataset, tmp_path / "cube.nc")
+    content = (tmp_path / "cube.nc").read_bytes()
+    body, words, digest = content[:-87], *content[-87:].decode().strip().rsplit(maxsplit=1)
+    assert (words, digest) == ("inverse-depth sha256", hashlib.sha256(body).hexdigest())
 
 
 def test_text_that_is_no_netcdf_is_refused(tmp_path):
     path = tmp_path / "note.nc"
     path.write_text("hello")
-    with pytest.raises(StorageError, match=r"note\.nc: damaged, or not a NetCDF-4 file"):
+    with pytest.raises(StorageError, match=r"note\.nc: damaged, or not written by this package"):
         read_dataset(path)
 
 

@@ -404,14 +404,43 @@ def load_study(*paths: str | Path) -> Study:
     """
     merged: dict[str, Any] = {}
     for path in paths:
-        try:
-            layer = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
-            raise ConfigError(f"{path}: cannot be read as YAML: {error}") from error
-        if not isinstance(layer, Mapping):
-            raise ConfigError(f"{path}: holds {type(layer).__name__}, must hold a mapping of keys")
-        merged = _merge(merged, layer)
+        merged = _merge(merged, read_layer(path))
     return parse_study(merged, source=", ".join(map(str, paths)))
+
+
+def read_layer(path: str | Path) -> Mapping[str, Any]:
+    """Read one configuration file.
+
+    Raises
+    ------
+    ConfigError
+        If it is not readable YAML, holds no mapping, or gives a key twice.
+    """
+    try:
+        layer = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read as YAML: {error}") from error
+    if not isinstance(layer, Mapping):
+        raise ConfigError(f"{path}: holds {type(layer).__name__}, must hold a mapping of keys")
+    if "__use_yte__" in layer:
+        raise ConfigError(f"{path}: a template with Python code (__use_yte__); a study is plain YAML")
+    return layer
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Plain values only, and every key once: of two, YAML would silently keep the last."""
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    raise yaml.MarkedYAMLError(
+                        problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark
+                    )
+                seen.add((key.tag, key.value))
+        return node
 
 
 def parse_study(config: Mapping[str, Any], source: str = "config") -> Study:

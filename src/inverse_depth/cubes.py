@@ -15,6 +15,9 @@ from inverse_depth.storage import StorageError, read_dataset
 
 DIMENSIONS = ("L", "a", "b", "k", "seed")
 
+MOST_BYTES = 2**32
+"""What a cube's arrays may take in memory: 4 GiB, thousands of times what the paper's cubes do."""
+
 _COORDINATES = {
     "L": {"long_name": "depth, the number of residual layers", "units": "1"},
     "a": {"long_name": "exponent of the input spectrum, lambda_k = k^-a", "units": "1"},
@@ -89,14 +92,18 @@ def open_cube(path: str | Path) -> xr.Dataset:
     Raises
     ------
     StorageError
-        If the path is no file's, or the file is damaged or no cube; the message names it, what was found and what is
-        allowed.
+        If the path is no file's, or the file is damaged, no cube or larger than MOST_BYTES; the message names it, what
+        was found and what is allowed.
     """
-    cube = read_dataset(path)
+    cube = read_dataset(path, most_bytes=MOST_BYTES)
     missing = [name for name in DIMENSIONS if name not in cube.dims or name not in cube.coords]
     if missing or "loss" not in cube or cube["loss"].dims != DIMENSIONS:
         found = ", ".join(map(str, cube.dims)) or "none"
         raise StorageError(
             f"{path}: not a cube: its dimensions are {found}; allowed is a variable 'loss' over {', '.join(DIMENSIONS)}"
         )
+    for name in DIMENSIONS:
+        values = cube[name].values
+        if not (np.isfinite(values).all() and (np.diff(values) > 0).all()):
+            raise StorageError(f"{path}: not a cube: the coordinate {name} is no increasing list of finite numbers")
     return cube

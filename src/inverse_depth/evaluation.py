@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from inverse_depth.config import Experiment
+from inverse_depth.config import Experiment, Run, Study
 from inverse_depth.contexts import (
     Contexts,
     Family,
@@ -34,8 +35,9 @@ from inverse_depth.contexts import (
     sample_teachers,
 )
 from inverse_depth.models.base import Model
-from inverse_depth.runs import load_model
+from inverse_depth.runs import load_model, settings
 from inverse_depth.spectra import power_law_spectrum
+from inverse_depth.storage import read_dataset
 from inverse_depth.training import choose_device, device_name, parts
 
 BLOCKS = 256
@@ -128,6 +130,45 @@ def evaluate(
     devices = sorted({device_name(place), *(run.attrs["device"] for run in runs)})
     result = _with_differences(result).assign_coords(a=a, b=b, k=k)
     return result.assign_attrs(device="; ".join(devices), training_commits="; ".join(commits))
+
+
+def read_runs(paths: Sequence[str | Path], wanted: Sequence[Run], study: Study) -> list[xr.Dataset]:
+    """Read training runs, and refuse one that was trained with other settings than the study's.
+
+    That happens where a configuration is edited while jobs of it wait: the name of a run tells its point alone.
+
+    Parameters
+    ----------
+    paths : sequence of str or Path
+        The files of the runs.
+    wanted : sequence of Run
+        What they hold, in the same order.
+    study : Study
+
+    Returns
+    -------
+    list of xarray.Dataset
+
+    Raises
+    ------
+    ValueError
+        Naming the file, the settings that differ, what was found and what is wanted.
+    """
+    runs = []
+    for path, run in zip(paths, wanted, strict=True):
+        runs.append(read_dataset(path))
+        experiment = study.experiments[run.experiment]
+        sections = json.loads(json.dumps(settings(experiment, study.training[experiment.training], run)))
+        recorded = json.loads(runs[-1].attrs["config"])
+        differing = [
+            f"{section}.{key} is {recorded[section].get(key)!r}, must be {value!r}"
+            for section, fields in sections.items()
+            for key, value in fields.items()
+            if recorded[section].get(key) != value
+        ]
+        if differing:
+            raise ValueError(f"{path}: trained with other settings: {'; '.join(differing)}; delete it and run again")
+    return runs
 
 
 def control_dataset(family: Family, contexts: int, *, device: str = "auto") -> xr.Dataset:

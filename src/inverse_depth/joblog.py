@@ -7,7 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,21 +27,22 @@ def job_log(path: str | Path, job: str) -> Iterator[None]:
         What the job does, for the message.
     """
     terminal = os.dup(2)
-    with open(path, "w", encoding="utf-8") as log:
-        for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
-            stream.flush()
-            os.dup2(log.fileno(), descriptor)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    signal.signal(signal.SIGTERM, _stop)
-    if "SLURM_JOB_ID" in os.environ:
-        print(_slurm_job(os.environ))
     try:
+        with open(path, "w", encoding="utf-8") as log:
+            for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
+                stream.flush()
+                os.dup2(log.fileno(), descriptor)
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        signal.signal(signal.SIGTERM, _stop)
+        if "SLURM_JOB_ID" in os.environ:
+            print(_slurm_job(os.environ))
         yield
     except BaseException as error:
-        traceback.print_exc()
         words = f"{job} failed: {error or type(error).__name__}"
         advice = "Finished work is kept: set right what is said above, then give the same command again."
-        print(f"\n{words}\n{advice}", file=sys.stderr, flush=True)
+        with suppress(OSError):  # the disk of the log may be the one that is full
+            traceback.print_exc()
+            print(f"\n{words}\n{advice}", file=sys.stderr, flush=True)
         os.write(terminal, f"{words}\n  log: {path}\n  {advice}\n".encode())
         sys.exit(1)
 

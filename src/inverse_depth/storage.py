@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 import secrets
+import shutil
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +18,12 @@ if TYPE_CHECKING:
 
 FORMAT = "inverse-depth 1"
 """Value of the global attribute ``format`` of every NetCDF file the package writes."""
+
+_SEAL = b"\ninverse-depth sha256 "
+_SEAL_BYTES = len(_SEAL) + 64 + 1
+
+_DEFLATE_RATIO = 1032
+"""The most by which deflate shortens anything, so that a file of n bytes holds at most this many times n."""
 
 _DATASET_ENCODING = {"zlib": True, "complevel": 4, "shuffle": True, "fletcher32": True}
 
@@ -38,24 +47,43 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     ------
     Path
         In the same folder, with the same suffix.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written: a disk that is full or read-only, a missing permission.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{secrets.token_hex(6)}.tmp{path.suffix}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         _flush(temporary)
         os.replace(temporary, path)
         _flush(path.parent)
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror or error}{_free(path)}") from error
     finally:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             temporary.unlink()
 
 
-def write_dataset(dataset: xr.Dataset, path: str | Path) -> None:
-    """Write a dataset as a compressed NetCDF-4 file with a checksum on every array, atomically.
+def seal(path: str | Path) -> None:
+    """Append the SHA-256 of a file to it, as a line of text.
 
-    The same content gives the same bytes.
+    Programs that read NetCDF-4 ignore what follows its last block, so the file opens everywhere as before.
+    """
+    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    with open(path, "ab") as file:
+        file.write(_SEAL + digest.encode() + b"\n")
+
+
+def write_dataset(dataset: xr.Dataset, path: str | Path) -> None:
+    """Write a dataset as a compressed NetCDF-4 file with a checksum of the whole at its end, atomically.
+
+    The same content gives the same bytes. Every array also carries a checksum that any reader of NetCDF verifies.
 
     Parameters
     ----------
@@ -68,26 +96,48 @@ def write_dataset(dataset: xr.Dataset, path: str | Path) -> None:
     for name in dataset.coords:  # of which none is ever missing, so CF allows them no fill value
         encoding.setdefault(name, {})["_FillValue"] = None
     with atomic_path(path) as temporary:
-        dataset.assign_attrs(format=FORMAT).to_netcdf(temporary, format="NETCDF4", engine="netcdf4", encoding=encoding)
+        try:
+            dataset.assign_attrs(format=FORMAT).to_netcdf(
+                temporary, format="NETCDF4", engine="netcdf4", encoding=encoding
+            )
+        except RuntimeError as error:  # HDF5's word for a disk that is full
+            raise StorageError(f"{path}: cannot be written: {error}{_free(Path(path))}") from error
+        seal(temporary)
 
 
-def read_dataset(path: str | Path) -> xr.Dataset:
+def read_dataset(path: str | Path, *, most_bytes: float = math.inf) -> xr.Dataset:
     """Read a dataset that this package wrote, whole, into memory.
+
+    Parameters
+    ----------
+    path : str or Path
+    most_bytes : float
+        What its arrays may take in memory.
 
     Raises
     ------
     StorageError
-        If the path is none or no file's, or the file is truncated, fails a checksum, or was not written by this package
-        in this format.
+        If the path is none or no file's, or the file is truncated, fails its checksum, was not written by this package
+        in this format, or declares arrays larger than it can hold or than allowed.
     """
     import xarray as xr
 
     path = _existing_file(path)
+    size = _check_seal(path)
     try:
-        dataset = xr.load_dataset(path, engine="netcdf4", decode_times=False)
+        declared = _declared_bytes(path)
+        if declared <= min(most_bytes, _DEFLATE_RATIO * size):
+            dataset = xr.load_dataset(path, engine="netcdf4", decode_times=False)
     except Exception as error:  # netCDF4, HDF5 and xarray raise many kinds; each of them means an unreadable file
         message = f"{path}: damaged, or not a NetCDF-4 file; delete it and run again ({error})"
         raise StorageError(message) from error
+    if declared > most_bytes:
+        raise StorageError(f"{path}: its arrays would take {declared:,} bytes; allowed are at most {most_bytes:,}")
+    if declared > _DEFLATE_RATIO * size:
+        raise StorageError(
+            f"{path}: its arrays are said to take {declared:,} bytes; a file of {size:,} bytes holds at most "
+            f"{_DEFLATE_RATIO} times as many"
+        )
     found = dataset.attrs.get("format", "absent")
     if not isinstance(found, str) or found != FORMAT:  # an array of numbers has no truth value to compare by
         raise StorageError(f"{path}: not written by this package: its 'format' is {found!r}, must be {FORMAT!r}")
@@ -118,6 +168,39 @@ def _existing_file(path: object) -> Path:
     if found:
         raise StorageError(f"{str(path) or repr(path)}: {found}; allowed is a NetCDF file, such as <folder>/<name>.nc")
     raise StorageError(f"{path}: no such file; make it with `snakemake --profile local {path}`")
+
+
+def _check_seal(path: Path) -> int:
+    """Verify the checksum at a file's end; return the number of bytes that it vouches for."""
+    content = memoryview(path.read_bytes())
+    body, end = content[:-_SEAL_BYTES], bytes(content[-_SEAL_BYTES:])
+    if not end.startswith(_SEAL):
+        raise StorageError(
+            f"{path}: damaged, or not written by this package: no checksum at its end; if the workflow made it, delete "
+            "it and run again (xarray.open_dataset reads NetCDF files of any origin)"
+        )
+    if end != _SEAL + hashlib.sha256(body).hexdigest().encode() + b"\n":
+        raise StorageError(f"{path}: damaged: its content does not match its checksum; delete it and run again")
+    return len(body)
+
+
+def _declared_bytes(path: Path) -> int:
+    """What the arrays of a NetCDF file would take in memory, from its header; nothing is allocated."""
+    import netCDF4
+
+    with netCDF4.Dataset(path) as file:
+        kinds = {name: getattr(variable.dtype, "kind", None) for name, variable in file.variables.items()}
+        if other := [name for name, kind in kinds.items() if kind not in tuple("iuf")]:
+            raise StorageError(f"the variable {other[0]!r} holds no numbers")
+        return sum(math.prod(variable.shape) * variable.dtype.itemsize for variable in file.variables.values())
+
+
+def _free(path: Path) -> str:
+    """What is left on a disk, for a message: of a full one, HDF5 says that permission was denied."""
+    with suppress(OSError):
+        free = shutil.disk_usage(path.parent).free
+        return f" (the disk is full: {free:,} bytes are free)" if free < 2**16 else f" ({free:,} bytes are free there)"
+    return ""
 
 
 def _flush(path: Path) -> None:

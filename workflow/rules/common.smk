@@ -5,11 +5,13 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from inverse_depth.artifacts import ARTIFACTS
-from inverse_depth.config import ConfigError, group_id, parse_study, short
+from inverse_depth.config import ConfigError, group_id, parse_study, read_layer, short
 from inverse_depth.provenance import code_hash
 from inverse_depth.variants import VARIANTS
 
 try:
+    for _file in workflow.configfiles:
+        read_layer(_file)
     STUDY = parse_study(config)
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
