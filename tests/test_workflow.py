@@ -1,5 +1,6 @@
 """The real workflow at toy size: from spectra to figures once, and what it plans after each kind of change."""
 
+import os
 import shutil
 import subprocess
 import sys
