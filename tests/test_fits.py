@@ -238,7 +238,8 @@ def test_exact_laws_with_noise_do_not_bend(points, floor):
 def test_too_few_depths_are_refused(points, floor):
     fit = fit_power_law(DEPTHS[:points], law(DEPTHS[:points], 0.5, 1, 1), floor=floor)
     assert not fit.determined
-    assert f"{points} depths cannot determine {3 if floor is None else 2} parameters" in fit.reason
+    depths = "1 depth" if points == 1 else f"{points} depths"
+    assert f"{depths} cannot determine {3 if floor is None else 2} parameters" in fit.reason
     assert math.isnan(fit.exponent) and math.isnan(fit.exponent_se)
 
 
