@@ -29,7 +29,7 @@ verify: $(READY) ## check an archive and draw its figures again: make verify ARC
 	$(BIN)/python -m inverse_depth.verify $(ARCHIVE)
 
 test: lint ## every check: style, types, the workflow's lint, and the tests
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadscope
 
 test-slurm: $(READY) ## a cut of the quick study on a Slurm cluster of its own, on this machine (as root, Debian or Ubuntu)
 	$(BIN)/pytest -s tests/slurm/check_slurm.py

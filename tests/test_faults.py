@@ -175,6 +175,7 @@ def test_clocks_that_disagree_train_nothing_again(checkout):
         assert "train" not in plan(checkout)
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert plan(checkout) == {}
+    lose(checkout)
     os.utime(checkout.root / RUN, (time.time() + day,) * 2)
     failed = checkout.snakemake(CUBE)
     assert failed.returncode == 1 and "clock skew" in output(failed)
@@ -233,6 +234,7 @@ def test_odd_names_reach_no_shell(checkout):
     command = checkout.command(CUBE, layers=(str(odd.relative_to(checkout.root)),))
     done = subprocess.run(command, cwd=checkout.root, env=checkout.environment, capture_output=True, text=True)
     assert done.returncode == 0, output(done)
+    assert (checkout.root / CUBE).exists()
     assert not list(checkout.root.rglob("owned"))
 
 

@@ -95,6 +95,8 @@ def write_dataset(dataset: xr.Dataset, path: str | Path) -> None:
     encoding: dict[Hashable, dict[str, Any]] = {name: dict(_DATASET_ENCODING) for name in numeric}
     for name in dataset.coords:  # of which none is ever missing, so CF allows them no fill value
         encoding.setdefault(name, {})["_FillValue"] = None
+        if dataset[name].dtype.kind == "U":  # names, as arrays of characters: their size is declared, unlike strings'
+            encoding[name]["dtype"] = "S1"
     with atomic_path(path) as temporary:
         try:
             dataset.assign_attrs(format=FORMAT).to_netcdf(
@@ -190,8 +192,8 @@ def _declared_bytes(path: Path) -> int:
 
     with netCDF4.Dataset(path) as file:
         kinds = {name: getattr(variable.dtype, "kind", None) for name, variable in file.variables.items()}
-        if other := [name for name, kind in kinds.items() if kind not in tuple("iuf")]:
-            raise StorageError(f"the variable {other[0]!r} holds no numbers")
+        if other := [name for name, kind in kinds.items() if kind not in tuple("iufS")]:
+            raise StorageError(f"the variable {other[0]!r} holds neither numbers nor characters")
         return sum(math.prod(variable.shape) * variable.dtype.itemsize for variable in file.variables.values())
 
 
