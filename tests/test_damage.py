@@ -87,7 +87,10 @@ def test_a_small_file_that_declares_absurd_sizes_is_refused_before_anything_is_a
         (lambda cube: cube.drop_vars("loss"), "not a cube"),
         (lambda cube: cube.drop_vars("L"), "not a cube"),
         (lambda cube: cube.transpose("seed", ...), "not a cube"),
-        (lambda cube: cube.assign(note=("L", ["one"] * cube.sizes["L"])), "'note' holds neither numbers nor characters"),
+        (
+            lambda cube: cube.assign(note=("L", ["one"] * cube.sizes["L"])),
+            "'note' holds neither numbers nor characters",
+        ),
         (lambda cube: cube.assign_coords(L=[2, 2, 4]), "the coordinate L is no increasing list of finite numbers"),
         (lambda cube: cube.assign_coords(L=[1, 2, np.nan]), "the coordinate L is no increasing list"),
     ],
