@@ -86,7 +86,7 @@ def test_a_benchmark_that_is_not_whole_tells_nothing(tmp_path, text):
     [
         ([90.0, 20.0], 2, "about 90 s with 2 at a time"),  # no shorter than the longest
         ([60.0] * 40, 4, "about 10 min with 4 at a time"),
-        ([60.0, None], 1, "about 60 s with 1 at a time and 1 jobs whose time is not known yet"),
+        ([60.0, None], 1, "about 60 s with 1 at a time and 1 job whose time is not known yet"),
         ([None, None], 3, "2 jobs whose time is not known yet"),
         ([], 3, "seconds"),
     ],
@@ -107,7 +107,7 @@ def test_the_plan_names_stages_with_reasons_and_times():
         "     2 train (softmax_easy): 1 not made yet, 1 settings changed; about 30 s of work and 1 whose time is not "
         "known yet",
         "     2 figures and tables: not made yet; seconds each",
-        "In all about 30 s with 2 at a time and 1 jobs whose time is not known yet.",
+        "In all about 30 s with 2 at a time and 1 job whose time is not known yet.",
     ]
 
 
@@ -158,7 +158,9 @@ def test_the_progress_of_a_study_counts_what_is_there_and_not_to_be_made_again(t
     )
     limits = {"_cores": SimpleNamespace(value=2), "_nodes": SimpleNamespace(value=2**63)}
     outlook = Outlook(
-        SimpleNamespace(dag=dag, global_resources=limits), study(), {"there.nc": 5, "again.nc": 2, "absent.nc": 1}
+        SimpleNamespace(dag=dag, global_resources=limits, rules=[SimpleNamespace(name="train")]),
+        study(),
+        {"there.nc": 5, "again.nc": 2, "absent.nc": 1},
     )
     record(tmp_path / "results", study(), "train/softmax_easy/L1_a0_b0_k1_s0", 40.0)
     with caplog.at_level(logging.INFO):
@@ -167,4 +169,4 @@ def test_the_progress_of_a_study_counts_what_is_there_and_not_to_be_made_again(t
     begun, after = caplog.messages
     assert begun.startswith("The study toy: 5 of 8 points are trained.")
     assert "2 train (softmax_easy): not made yet; about 80 s of work" in begun
-    assert after == "The study toy: 7 of 8 points trained; about 40 s with 2 at a time left"
+    assert after == "The study toy: 7 of 8 points trained; left: about 40 s with 2 at a time"

@@ -81,9 +81,10 @@ class Outlook(logging.Handler):
         logging.getLogger(record.name).info(words, extra=extra)
 
     def _jobs(self) -> list[Job]:
-        times = Times(Path("results"), self.study)
-        jobs = []
-        for job in self.waiting.values():
+        """List what is to run, in the order of the rules."""
+        times, jobs = Times(Path("results"), self.study), []
+        order = {rule.name: place for place, rule in enumerate(self.workflow.rules)}
+        for job in sorted(self.waiting.values(), key=lambda job: (order[job.rule.name], *map(str, job.output))):
             if job.output:  # else it is a target that only gathers files
                 seconds = times.expected(Path(job.benchmark)) if job.benchmark else None
                 reason = words_for(self.workflow.dag.reason(job))
@@ -119,7 +120,7 @@ def plan(study: str, jobs: Sequence[Job], at_once: int, done: int, total: int) -
 
 def progress(study: str, jobs: Sequence[Job], at_once: int, done: int, total: int) -> str:
     """Say how far the study is, in one line."""
-    return f"The study {study}: {done} of {total} points trained; {left(jobs, at_once)} left"
+    return f"The study {study}: {done} of {total} points trained; left: {left(jobs, at_once)}"
 
 
 def left(jobs: Sequence[Job], at_once: int) -> str:
@@ -131,8 +132,8 @@ def left(jobs: Sequence[Job], at_once: int) -> str:
         together = max(sum(known) / at_once, max(known))
         words.append(f"about {duration(together)} with {at_once} at a time")
     if unknown:
-        words.append(f"{'and ' if known else ''}{unknown} jobs whose time is not known yet")
-    return " ".join(words) or "seconds"
+        words.append(f"{unknown} job{'s' if unknown > 1 else ''} whose time is not known yet")
+    return " and ".join(words) or "seconds"
 
 
 def words_for(reason: Any) -> str:

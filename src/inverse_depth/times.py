@@ -8,6 +8,7 @@ from pathlib import Path
 from inverse_depth.config import ConfigError, Study, group_id, load_study
 from inverse_depth.provenance import config_hash
 
+
 class Times:
     """What jobs should take, from what like jobs took before.
 

@@ -1,4 +1,5 @@
 # The study, and the tables in which rules look their wildcards up. Read again by every job: nothing heavy is imported.
+import os
 import re
 from pathlib import Path
 
@@ -123,7 +124,7 @@ def there(wildcards):
 def drawable(wildcards):
     """The files of the artifacts that can be made of what is there."""
     if not (files := made_from(file.removeprefix("<results>/") for file in there(wildcards))):
-        layers = " ".join(str(file) for file in workflow.configfiles if str(file) != "config/paper.yaml")
+        layers = " ".join(name for name in map(os.path.relpath, workflow.configfiles) if name != "config/paper.yaml")
         command = "snakemake all --profile local" + (f" --configfile {layers}" if layers else "")
         # not an error of Snakemake's: it would show where in this file it was raised
         raise SystemExit(f"results/{STUDY.study} holds no cubes to draw from; `{command}` makes them")
