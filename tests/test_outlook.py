@@ -118,9 +118,9 @@ def changed(*values):
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ({"forced": True}, "asked for again"),
+        ({"forced": True}, "cut short last time, or asked for again"),
         ({"missing_output": {"x"}, "updated_input_run": {"y"}}, "not made yet"),
-        ({"incomplete_output": {"x"}}, "cut short last time"),
+        ({"incomplete_output": {"x"}, "missing_output": {"x"}}, "cut short last time, or asked for again"),
         ({"params_changed": changed("'0123456789abcdef'", "'fedcba9876543210'")}, "code changed"),
         ({"params_changed": changed("['0123456789abcdef', '0123456789abcdef']")}, "code changed"),
         ({"params_changed": changed("{'batch_size': 1}", "{'batch_size': 2}")}, "settings changed"),

@@ -138,12 +138,10 @@ def left(jobs: Sequence[Job], at_once: int) -> str:
 
 def words_for(reason: Any) -> str:
     """Say why Snakemake runs a job."""
-    if reason.forced:
-        return "asked for again"
+    if reason.forced or reason.incomplete_output:  # with rerun-incomplete it forces what was cut short
+        return "cut short last time, or asked for again"
     if reason.missing_output:
         return "not made yet"
-    if reason.incomplete_output:
-        return "cut short last time"
     if reason.params_changed:
         changed = reason.params_changed.only_old | reason.params_changed.only_new
         return "code changed" if all(_CODE.fullmatch(str(one)) for one in changed) else "settings changed"
