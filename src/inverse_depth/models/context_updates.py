@@ -74,7 +74,7 @@ class ContextUpdates(SoftmaxAttention):
         keys = rms_normalise(tokens)
         return torch.softmax(keys @ self.weights.matrices()[:, layer, None].mT @ keys.mT, dim=-1)
 
-    def layer_residuals(self, contexts: Contexts) -> None:  # type: ignore[override]
+    def layer_residuals(self, contexts: Contexts, effective: Effective | None = None) -> None:
         """None: layers are no ensemble of independent predictors."""
         return None
 
