@@ -150,6 +150,18 @@ def test_a_run_of_other_settings_is_not_evaluated(checkout):
     assert words in output(done)
 
 
+def test_a_changed_recipe_evaluates_again_where_snakemake_knows_nothing_of_the_runs(checkout):
+    """As where run files were copied in: they are not trained again by themselves, but neither are they accepted."""
+    files = [str(path.relative_to(checkout.root)) for path in (checkout.root / RUNS).glob("*.nc")]
+    assert checkout.snakemake("--cleanup-metadata", *files).returncode == 0
+    assert plan(checkout) == {}
+    other = "{training: {toy: {learning_rate: 0.02}}}"
+    assert plan(checkout, override=other) == {"evaluate": 1, "cube": 1}
+    failed = checkout.snakemake(CUBE, override=other)
+    assert failed.returncode == 1
+    assert "trained with other settings: training.learning_rate is 0.01, must be 0.02" in output(failed)
+
+
 def test_a_configuration_edited_while_jobs_run_trains_again_what_it_changes(tmp_path):
     checkout = small(tmp_path)
     process = checkout.start(CUBE)

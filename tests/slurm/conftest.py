@@ -1,0 +1,25 @@
+"""The Slurm cluster of the tests in this folder, which pytest looks into only where one of them is named."""
+
+import signal
+import subprocess
+
+import pytest
+from on_slurm import CLUSTER, Project
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cluster():
+    # a test that is ended from outside stops the cluster too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        started = subprocess.run([CLUSTER, "up"], capture_output=True, text=True)
+        if started.returncode == 77:
+            pytest.skip(started.stderr.strip())
+        assert started.returncode == 0, started.stderr
+        print(started.stdout)
+        yield
+    finally:
+        for process in Project.started:
+            if process.poll() is None:
+                process.kill()
+        subprocess.run([CLUSTER, "down"], check=True)
