@@ -1,5 +1,6 @@
 """The Slurm cluster of the tests in this folder, which pytest looks into only where one of them is named."""
 
+import os
 import signal
 import subprocess
 
@@ -21,5 +22,5 @@ def cluster():
     finally:
         for process in Project.started:
             if process.poll() is None:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
         subprocess.run([CLUSTER, "down"], check=True)

@@ -17,7 +17,7 @@ HERE = ["--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-
 HERE += ["--max-status-checks-per-second", "1"]
 
 
-def wait_for(condition, seconds=300):
+def wait_for(condition, seconds=900):
     """Return what a condition gives as soon as that is true; the limit is for a test that hangs, not for a slow one."""
     end = time.monotonic() + seconds
     while not (found := condition()):
@@ -63,11 +63,18 @@ class Project:
             shutil.copy2(CLUSTER.with_name("study.yaml"), root / "config/paper.yaml")
 
     def start(self, *arguments):
-        """Start ``snakemake --profile slurm`` with these arguments; its output goes to a file."""
+        """Start ``snakemake --profile slurm`` in a process group of its own; its output goes to a file."""
         command = [sys.executable, "-m", "snakemake", "--profile", "slurm", *arguments, *HERE]
         with open(self.root / "output", "w") as output:
             environment = os.environ | {"PYTHONPATH": str(self.root / "src")}
-            process = subprocess.Popen(command, cwd=self.root, env=environment, stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                command,
+                cwd=self.root,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         self.started.append(process)
         return process
 
