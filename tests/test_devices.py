@@ -20,14 +20,14 @@ from inverse_depth.training import train_run
 GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here"))
 
 D, P, STEPS = 16, 64, 20
-BOUND = 4 * (P + 2 * D) * 2.0**-24
-"""Bound on relative differences of losses, 2.3e-5.
+BOUND = 4 * np.sqrt(P + 2 * D) * 2.0**-24
+"""Bound on relative differences of losses, 2.3e-6.
 
-A float32 sum of n terms, in any order, errs by at most n u of the sum of their sizes, u = 2^-24. The sums of one layer
-run over the d components of a score, the P tokens of a softmax and the d components of the residual v: n = P + 2d. The
-loss is a mean of |v|^2, with v = f - t and f and t about as long as v: four such errors. Adam's steps do not grow with
-the gradient, so rounding shifts a parameter by about n u of the way it went, which is at most STEPS times the learning
-rate, 0.4: no more than the error of the loss itself.
+Rounding errors of a float32 sum of n terms add up like a random walk, to about sqrt(n) u of the sum of their sizes,
+with u = 2^-24 and in any order. The sums of one layer run over the d components of a score, the P tokens of a softmax
+and the d components of the residual v: n = P + 2d. The loss is a mean of |v|^2, with v = f - t and f and t about as
+long as v: four such errors. Adam's steps do not grow with the gradient, so rounding shifts a parameter by about
+sqrt(n) u of the way it went, which is at most STEPS times the learning rate, 0.4: no more than the loss's own error.
 """
 
 
