@@ -3,6 +3,8 @@
 import os
 import signal
 import subprocess
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from on_slurm import CLUSTER, Project
@@ -24,3 +26,8 @@ def cluster():
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
         subprocess.run([CLUSTER, "down"], check=True)
+        # without cgroups Slurm loses sight of a process whose parent has died
+        for folder in Path("/proc").glob("[0-9]*/cwd"):
+            with suppress(OSError):
+                if folder.readlink() in Project.roots:
+                    os.kill(int(folder.parent.name), signal.SIGKILL)

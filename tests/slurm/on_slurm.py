@@ -53,9 +53,11 @@ class Project:
     """A copy of the project whose study is a cut of the quick one, or else the paper's, to be run on the cluster."""
 
     started: ClassVar = []
+    roots: ClassVar = []
 
     def __init__(self, root, *, cut=True):
         self.root = root
+        self.roots.append(root)
         for name in ("Snakefile", "environment.yml", "workflow", "config", "slurm", "src"):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
             copy(ROOT / name, root / name)
