@@ -330,7 +330,7 @@ class Study(_Section):
     def training_settings(self, run: Run) -> dict[str, Any]:
         """Return all that the training of a run depends on, as plain values."""
         return {
-            **self._model_settings(run.experiment),
+            **self.model_settings(run.experiment),
             **{"depth": run.depth, "a": run.a, "b": run.b, "k": run.k, "seeds": list(run.seeds)},
         }
 
@@ -344,12 +344,13 @@ class Study(_Section):
         settings = self.experiments[experiment]
         grid = [block.model_dump(mode="json") for block in settings.grid]
         return {
-            **self._model_settings(experiment),
+            **self.model_settings(experiment),
             **{"evaluation_contexts": settings.evaluation_contexts, "control_ratio": self.control_ratio},
             "grid": grid,
         }
 
-    def _model_settings(self, experiment: str) -> dict[str, Any]:
+    def model_settings(self, experiment: str) -> dict[str, Any]:
+        """Return all that the trained models of an experiment depend on beside their points, as plain values."""
         settings = self.experiments[experiment]
         model = settings.model_dump(mode="json", exclude={"training", "evaluation_contexts", "fit", "grid"})
         return {**model, "training": self.training[settings.training].model_dump(mode="json")}
