@@ -4,7 +4,7 @@ READY := .venv/.ready
 STUDY ?= paper
 LAYER = $(if $(filter-out paper,$(STUDY)),--configfile config/$(STUDY).yaml)
 
-.PHONY: help quick paper figures report archive verify test test-slurm lint clean
+.PHONY: help quick paper plan figures report archive verify test test-slurm lint clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -15,6 +15,9 @@ quick: $(READY) ## a small study, from training to figures, in minutes on two co
 
 paper: $(READY) ## the paper at full size, on this machine: results/paper/ (on a cluster: snakemake --profile slurm all)
 	$(BIN)/snakemake all --profile local
+
+plan: $(READY) ## what would run, why, and how long it should take, running nothing: make plan STUDY=quick
+	$(BIN)/snakemake all --profile local $(LAYER) --dry-run --quiet
 
 figures: $(READY) ## every figure and table of the paper from the cubes that are there, without training: results/paper/
 	$(BIN)/snakemake figures --profile local

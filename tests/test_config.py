@@ -168,6 +168,20 @@ def test_every_mistake_is_named_at_once():
     assert all(word in str(caught.value) for word in ("study: missing", "'gpu'", f"{GRID}.depths"))
 
 
+def test_a_slip_in_the_name_of_a_section_is_recognised():
+    study = changed("device", "cpu")
+    study["experiments"]["softmax_difficult"] = study["experiments"]["first"]
+    study["experiments"] |= {"softmax_dificult": {"width": 8}, "another": {"width": 8}}
+    with pytest.raises(ConfigError) as caught:
+        parse_study(study)
+    lines = str(caught.value).splitlines()
+    assert [line for line in lines if "softmax" in line and "dificult" in line] == [
+        "  - experiments.softmax_dificult: a section of its own, which lacks keys that must be given; "
+        "did you mean 'softmax_difficult'?"
+    ]
+    assert "  - experiments.another.attention: missing; it must be given" in lines
+
+
 @pytest.mark.parametrize("value", [[1], "text", None, 3])
 def test_a_file_that_holds_no_mapping_is_refused(tmp_path, value):
     with pytest.raises(ConfigError, match="section"):

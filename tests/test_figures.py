@@ -21,7 +21,7 @@ from inverse_depth.figures.easy import THRESHOLD, attention_histories, figure_3,
 from inverse_depth.figures.overview import figure_1
 from inverse_depth.figures.panels import looks
 from inverse_depth.figures.training import training_length_linear, training_length_softmax
-from inverse_depth.figures.variants import figure_9, figure_10, figure_11, figure_12, figure_13
+from inverse_depth.figures.variants import depth_diagnostics, figure_11, figure_12, figure_13
 from inverse_depth.illustration import illustration_dataset
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
@@ -276,12 +276,11 @@ def test_training_length_linear_is_relative_to_zeta():
         np.testing.assert_allclose(line.get_ydata(), [1.3 * 0.85, 1.3])
 
 
-@pytest.mark.parametrize("draw", [figure_9, figure_10])
-def test_generalised_models_show_loss_shared_error_and_disagreement(draw):
+def test_generalised_models_show_loss_shared_error_and_disagreement():
     laws = {(0, 0, 2): Law(2.0, 0.1, 0.9)}
     cube = make_cube(laws, DEPTHS)
     cube["mode_loss"][:] = np.nan
-    losses, shared, disagreement = draw(cube, make_fits(laws, DEPTHS)).axes
+    losses, shared, disagreement = depth_diagnostics(cube, make_fits(laws, DEPTHS)).axes
     assert legend(losses) == [r"$(0, 0)$: $\alpha = 0.90 \pm 0.02$"]
     np.testing.assert_allclose(dashed(losses)[0].get_ydata(), laws[0, 0, 2].loss(dashed(losses)[0].get_xdata()))
     for ax, name, shown in ((losses, "loss", DEPTHS), (shared, "shared_error", DEPTHS[1:])):
@@ -295,7 +294,7 @@ def test_a_shared_error_below_zero_is_drawn():
     laws = {(0, 0, 2): Law(0.2, 0.5, 1.0, gap=1.0)}
     cube = make_cube(laws, DEPTHS)
     assert (cube["shared_error"].sel(L=2) < 0).all()
-    _, shared, disagreement = figure_9(cube, make_fits(laws, DEPTHS)).axes
+    _, shared, disagreement = depth_diagnostics(cube, make_fits(laws, DEPTHS)).axes
     assert points(shared, "o")[0].tolist() == list(DEPTHS[1:])
     assert (shared.get_yscale(), disagreement.get_yscale()) == ("linear", "log")
     assert shared.get_ylim()[0] < cube["shared_error"].sel(L=2).mean()
@@ -374,7 +373,7 @@ def test_selection_that_was_not_measured():
     assert [ax.texts[-1].get_text() for ax in figure.axes] == ["no data"] * 2
 
 
-@pytest.mark.parametrize("draw", [figure_6, figure_7, figure_9, figure_14, training_length_softmax])
+@pytest.mark.parametrize("draw", [figure_6, figure_7, depth_diagnostics, figure_14, training_length_softmax])
 def test_a_poor_study_still_draws(draw, tmp_path):
     laws = {(0, 0, 2): Law(2.0, 0.1, 1.0)}
     cube = make_cube(laws, [1, 4, 16], seeds=(3,), steps=(300,), converged=False)

@@ -109,7 +109,7 @@ def test_figures_do_not_decide_training_and_training_does_not_decide_figures():
 
 def test_hashing_and_the_schema_load_nothing_heavy():
     code = (
-        "import sys; from inverse_depth.provenance import code_hash, versions; import inverse_depth.config\n"
+        "import sys; from inverse_depth.provenance import code_hash, versions; import inverse_depth.outlook\n"
         "from inverse_depth.artifacts import ARTIFACTS\n"
         "code_hash('inverse_depth.training'); versions()\n"
         "print([name for name in ('torch', 'xarray', 'pandas', 'matplotlib', 'numpy', 'scipy') if name in sys.modules])"

@@ -11,13 +11,14 @@ import pytest
 import yaml
 from synthetic import linear_difficult_laws, make_cube, make_fits, softmax_laws
 
-from inverse_depth.account import account, duration
+from inverse_depth.account import account
 from inverse_depth.artifacts import ARTIFACTS, render
 from inverse_depth.config import load_study
 from inverse_depth.markup import html_table, read_table, write_table
 from inverse_depth.notation import to_html
 from inverse_depth.report import study_report
 from inverse_depth.storage import write_dataset, write_frame
+from inverse_depth.times import duration
 
 ROOT = Path(__file__).parents[1]
 DEPTHS = (1, 2, 4, 8, 16, 32)

@@ -55,6 +55,15 @@ def test_a_missing_file_is_named(tmp_path):
         read_dataset(tmp_path / "absent.nc")
 
 
+def test_a_missing_file_of_a_study_is_made_by_the_command_that_the_message_gives(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for study, layer in (("paper", ""), ("quick", " --configfile config/quick.yaml")):
+        path = f"results/{study}/cubes/softmax_difficult.nc"
+        with pytest.raises(StorageError) as caught:
+            read_dataset(path)
+        assert str(caught.value).endswith(f"make it with `snakemake --profile local {path}{layer}`")
+
+
 @pytest.mark.parametrize("path", [None, 5, 2.5, b"cube.nc", ["cube.nc"]])
 def test_what_is_no_path_is_named(path):
     with pytest.raises(StorageError, match=rf"not a path but {type(path).__name__}; allowed is a str or Path"):

@@ -1,6 +1,7 @@
 """The real workflow at toy size: from spectra to figures once, and what it plans after each kind of change."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ def checkout(tmp_path_factory):
     checkout = Checkout(tmp_path_factory.mktemp("project"))
     done = checkout.snakemake("all")
     assert done.returncode == 0, done.stderr
+    checkout.said = done.stdout + done.stderr
     return checkout
 
 
@@ -44,6 +46,24 @@ def test_everything_is_made(checkout):
     assert not any("failed" in log.read_text() for log in logs)
     assert not list(results.rglob(".*tmp*"))
     assert not list((results / "checkpoints").rglob("*.pt"))
+
+
+def test_a_run_says_what_it_will_do_and_how_far_the_study_is(checkout):
+    assert "\nThe study toy: 0 of 14 points are trained. To run:\n" in checkout.said
+    assert re.search(
+        r"^ +12 train \(.*\b2 softmax_difficult\b.*\): not made yet; time not known yet$", checkout.said, re.M
+    )
+    trained = re.findall(r"^The study toy: (\d+) of 14 points trained; left: .+$", checkout.said, re.M)
+    assert len(trained) > 50
+    counts = [int(count) for count in trained]
+    assert counts == sorted(counts) and counts[-1] == 14
+    grid = "{experiments: {softmax_difficult: {grid: [{depths: [1, 2, 4], spectra: [[0, 0]], target_sizes: [2], "
+    done = checkout.snakemake("all", "--dry-run", "--quiet", override=grid + "seeds: [[0, 1]]}]}}}")
+    said = done.stdout + done.stderr
+    assert "The study toy: 14 of 16 points are trained. To run:" in said
+    assert re.search(r"^ +1 train \(softmax_difficult\): not made yet; about \d+ s of work$", said, re.M)
+    assert re.search(r"^ +1 cube: what it is made from will change; about \d+ s of work$", said, re.M)
+    assert re.search(r"^In all about \d+ s with \d+ at a time\.$", said, re.M)
 
 
 def test_a_second_run_does_nothing(checkout):
@@ -154,7 +174,10 @@ def test_cubes_alone_give_the_figures_but_no_study(checkout, tmp_path):
     assert "fig4" not in clone.plan(target="figures") and "train" not in clone.plan(target="figures")
     shutil.rmtree(tmp_path / "results/toy")
     empty = clone.snakemake("figures", "--dry-run")
-    assert empty.returncode == 1 and "results/toy holds no cubes to draw from" in empty.stdout + empty.stderr
+    said = empty.stdout + empty.stderr
+    assert empty.returncode == 1 and "Traceback" not in said
+    make = "`snakemake all --profile local --configfile config/toy.yaml` makes them"
+    assert f"results/toy holds no cubes to draw from; {make}" in said
 
 
 def test_the_page_and_the_archive_are_made_of_what_is_there(checkout):

@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 import xarray as xr
@@ -113,24 +112,6 @@ def origins(cubes: Mapping[str, xr.Dataset]) -> dict[str, str]:
         for name, version in json.loads(cube.attrs.get("versions", "{}")).items():
             found.setdefault(name, []).append(version)
     return {name: join_notes(sorted(values)) or "not recorded" for name, values in found.items()}
-
-
-def job_times(benchmarks: Path) -> dict[str, tuple[int, float]]:
-    """Add up Snakemake's benchmarks: stage to its number of jobs and their wall time in seconds."""
-    times: dict[str, tuple[int, float]] = {}
-    for folder in sorted(path for path in benchmarks.glob("*") if path.is_dir()):
-        seconds = [float(pd.read_csv(file, sep="\t")["s"].iloc[-1]) for file in sorted(folder.rglob("*.tsv"))]
-        if seconds:
-            times[folder.name] = len(seconds), math.fsum(seconds)
-    return times
-
-
-def duration(seconds: float) -> str:
-    """Write a time as people say it."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes, hours = seconds / 60, seconds / 3600
-    return f"{minutes:.0f} min" if minutes < 100 else f"{hours:.1f} h"
 
 
 def _keys(frame: pd.DataFrame) -> list[tuple[int, float, float, int, int]]:

@@ -169,7 +169,7 @@ _ALL = (
         "L_0 + c L^-alpha, exponent and standard error in the legend. (b) Shared error C_L and (c) disagreement A_L - "
         f"C_L of the layers; the loss is C_L + (A_L - C_L)/L. {_POINTS}",
         _experiment("single_stream"),
-        "inverse_depth.figures.variants:figure_9",
+        "inverse_depth.figures.variants:depth_diagnostics",
     ),
     Artifact(
         "fig10",
@@ -180,7 +180,7 @@ _ALL = (
         "exponent and standard error in the legend. (b) Shared error C_L and (c) disagreement A_L - C_L of the layers; "
         f"the loss is C_L + (A_L - C_L)/L. {_POINTS}",
         _experiment("decoupled_values"),
-        "inverse_depth.figures.variants:figure_10",
+        "inverse_depth.figures.variants:depth_diagnostics",
     ),
     Artifact(
         "fig11",

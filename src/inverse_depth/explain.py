@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 
-def explain(error: ValidationError, schema: type[BaseModel]) -> list[str]:
+def explain(error: ValidationError, schema: type[BaseModel], config: Mapping[str, Any]) -> list[str]:
     """Say what is wrong, one line a key.
 
     Parameters
@@ -19,16 +19,18 @@ def explain(error: ValidationError, schema: type[BaseModel]) -> list[str]:
     error : pydantic.ValidationError
     schema : type
         The model that refused its input.
+    config : mapping
+        That input.
 
     Returns
     -------
     list of str
     """
-    lines = (_line(detail, schema) for detail in error.errors(include_url=False))
+    lines = (_line(detail, schema, config) for detail in error.errors(include_url=False))
     return list(dict.fromkeys(lines))
 
 
-def _line(detail: Any, schema: type[BaseModel]) -> str:
+def _line(detail: Any, schema: type[BaseModel], config: Mapping[str, Any]) -> str:
     keys = list(_keys(detail["loc"], schema))
     place = ".".join(map(str, keys))
     match detail["type"]:
@@ -37,6 +39,9 @@ def _line(detail: Any, schema: type[BaseModel]) -> str:
             near = difflib.get_close_matches(str(keys[-1]), allowed, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             return f"{place}: unknown key{hint} (allowed: {', '.join(allowed)})"
+        case "missing" if meant := _like_named(keys[:-1], config):
+            section = ".".join(map(str, keys[:-1]))
+            return f"{section}: a section of its own, which lacks keys that must be given; did you mean {meant!r}?"
         case "missing":
             return f"{place}: missing; it must be given"
         case "value_error" if isinstance(detail["input"], dict):
@@ -50,6 +55,16 @@ def _line(detail: Any, schema: type[BaseModel]) -> str:
             return f"{place}: found {_brief(detail['input'])}; {what}"
         case _:
             return f"{place}: found {_brief(detail['input'])}; {_plain(detail['msg'])}"
+
+
+def _like_named(keys: Sequence[Any], config: Any) -> str:
+    """Return the name of another section of the same kind that differs by a slip, or nothing."""
+    if not keys:
+        return ""
+    for key in keys[:-1]:
+        config = config[key]
+    others = [str(name) for name in config if name != keys[-1]] if isinstance(config, Mapping) else []
+    return next(iter(difflib.get_close_matches(str(keys[-1]), others, n=1, cutoff=0.9)), "")
 
 
 def _keys(location: Iterable[Any], schema: type[BaseModel]) -> Iterable[Any]:

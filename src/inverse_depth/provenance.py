@@ -20,8 +20,16 @@ REFERENCE = "Peng et al., Emergent Inverse-Depth Scaling From Nonlinearity In At
 _PACKAGE = Path(__file__).parent
 # These name, check, list or store results and never decide their numbers: editing them makes nothing run again.
 _PLUMBING = {
-    f"inverse_depth{name}"
-    for name in ("", ".artifacts", ".config", ".explain", ".fields", ".joblog", ".provenance", ".storage", ".variants")
+    "inverse_depth",
+    "inverse_depth.artifacts",
+    "inverse_depth.config",
+    "inverse_depth.explain",
+    "inverse_depth.fields",
+    "inverse_depth.joblog",
+    "inverse_depth.provenance",
+    "inverse_depth.sections",
+    "inverse_depth.storage",
+    "inverse_depth.variants",
 }
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
-from inverse_depth.account import account, duration, job_times, origins
+from inverse_depth.account import account, origins
 from inverse_depth.artifacts import ARTIFACTS, Artifact
 from inverse_depth.config import Study
 from inverse_depth.cubes import open_cube
 from inverse_depth.curves import is_determined
 from inverse_depth.markup import html_table, read_table
 from inverse_depth.notation import to_html
+from inverse_depth.times import duration, job_times
 from inverse_depth.verdicts import AGREES, DIFFERS, UNDECIDED
 
 COMPARED = ("comparison_summary", "comparison")

@@ -169,7 +169,17 @@ def _existing_file(path: object) -> Path:
         raise StorageError(f"{str(path)!r}: cannot be looked up ({error}); allowed is a NetCDF file's path") from error
     if found:
         raise StorageError(f"{str(path) or repr(path)}: {found}; allowed is a NetCDF file, such as <folder>/<name>.nc")
-    raise StorageError(f"{path}: no such file; make it with `snakemake --profile local {path}`")
+    raise StorageError(f"{path}: no such file; {_how_to_make(Path(str(path)))}")
+
+
+def _how_to_make(path: Path) -> str:
+    """Give the command that makes a file of a study, if it is one, by its place under results/<study>/."""
+    match path.parts:
+        case ("results", "paper", _, *_):
+            return f"make it with `snakemake --profile local {path}`"
+        case ("results", study, _, *_):
+            return f"make it with `snakemake --profile local {path} --configfile config/{study}.yaml`"
+    return "a study's files are named results/<study>/..., as seen from the repository"
 
 
 def _check_seal(path: Path) -> int:

@@ -192,13 +192,8 @@ def table_4(cube: xr.Dataset, fits: pd.DataFrame) -> pd.DataFrame:
 
     def row(a: float, b: float, k: int) -> dict[str, Any]:
         fit = find_fit(fits, "loss", (a, b), k)
-        return {
-            **_value("floor", *_fitted(fit, "floor"), _paper(paper, "floor", a, b, k)),
-            **_value("exponent", *_fitted(fit, "exponent"), _paper(paper, "exponent", a, b, k), percent=False),
-            "r_squared": _fitted(fit, "r_squared")[0],
-            "r_squared_published": _paper(paper, "r_squared", a, b, k)[0],
-            "note": _fit_note(cube, fit, (a, b), k),
-        }
+        floor = _value("floor", *_fitted(fit, "floor"), _paper(paper, "floor", a, b, k))
+        return floor | _exponent(cube, fit, paper, "exponent", a, b, k)
 
     return _frame(paper, row)
 
@@ -220,13 +215,7 @@ def table_5(cube: xr.Dataset, fits: pd.DataFrame) -> pd.DataFrame:
     paper = published("Table 5")
 
     def row(a: float, b: float, k: int) -> dict[str, Any]:
-        fit = find_fit(fits, "shared_error_gap", (a, b), k)
-        return {
-            **_value("exponent", *_fitted(fit, "exponent"), _paper(paper, "gap_exponent", a, b, k), percent=False),
-            "r_squared": _fitted(fit, "r_squared")[0],
-            "r_squared_published": _paper(paper, "r_squared", a, b, k)[0],
-            "note": _fit_note(cube, fit, (a, b), k),
-        }
+        return _exponent(cube, find_fit(fits, "shared_error_gap", (a, b), k), paper, "gap_exponent", a, b, k)
 
     return _frame(paper, row).drop(columns="k")
 
@@ -263,6 +252,18 @@ def _ratio(name: str, over: float, over_se: float, under: float, under_se: float
     if not under > 0:
         return {name: math.nan, f"{name}_se": math.nan}
     return {name: over / under, f"{name}_se": math.hypot(over_se, over * under_se / under) / under}
+
+
+def _exponent(
+    cube: xr.Dataset, fit: Any, paper: pd.DataFrame, quantity: str, a: float, b: float, k: int
+) -> dict[str, Any]:
+    """Set the exponent of a fit and its R squared beside the published ones, with a note on the fit."""
+    return {
+        **_value("exponent", *_fitted(fit, "exponent"), _paper(paper, quantity, a, b, k), percent=False),
+        "r_squared": _fitted(fit, "r_squared")[0],
+        "r_squared_published": _paper(paper, "r_squared", a, b, k)[0],
+        "note": _fit_note(cube, fit, (a, b), k),
+    }
 
 
 def _fitted(fit: Any, name: str) -> tuple[float, float]:

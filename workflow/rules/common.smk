@@ -1,11 +1,14 @@
 # The study, and the tables in which rules look their wildcards up. Read again by every job: nothing heavy is imported.
+import os
 import re
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 from inverse_depth.artifacts import ARTIFACTS
 from inverse_depth.config import ConfigError, group_id, parse_study, read_layer, short
+from inverse_depth.outlook import Outlook
 from inverse_depth.provenance import code_hash
 from inverse_depth.variants import VARIANTS
 
@@ -121,7 +124,10 @@ def there(wildcards):
 def drawable(wildcards):
     """The files of the artifacts that can be made of what is there."""
     if not (files := made_from(file.removeprefix("<results>/") for file in there(wildcards))):
-        raise WorkflowError(f"results/{STUDY.study} holds no cubes to draw from; `snakemake all` makes them")
+        layers = " ".join(name for name in map(os.path.relpath, workflow.configfiles) if name != "config/paper.yaml")
+        command = "snakemake all --profile local" + (f" --configfile {layers}" if layers else "")
+        # not an error of Snakemake's: it would show where in this file it was raised
+        raise SystemExit(f"results/{STUDY.study} holds no cubes to draw from; `{command}` makes them")
     return files
 
 
@@ -129,6 +135,21 @@ def archived(wildcards):
     """What of a study is archived: all that is there or can be made of it, but spectra, which cubes hold, too."""
     data = [file for file in there(wildcards) if not file.startswith("<results>/spectra/")]
     return list(dict.fromkeys(["<results>/report.html", "<results>/config.yaml", *data, *drawable(wildcards)]))
+
+
+def points():
+    """The files of trained models, and how many points of the cubes each one gives."""
+    found = {}
+    for name, group in GROUPS:
+        for run in STUDY.groups(name)[GROUPS[name, group]]:
+            file = run_file(run).replace("<results>", f"results/{STUDY.study}")
+            found[file] = found.get(file, 0) + len(run.seeds)
+    return found
+
+
+# Only where jobs are planned and started: each of them reads these files again.
+if workflow.is_main_process:
+    logger.addHandler(Outlook(workflow, STUDY, points()))
 
 
 # A study need not hold every experiment; its artifacts are those that can be made from what it holds.

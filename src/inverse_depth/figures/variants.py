@@ -35,13 +35,13 @@ TARGET_SIZES = (2, 16)
 
 
 @styled
-def figure_9(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
-    """Softmax attention with inputs and labels in one stream.
+def depth_diagnostics(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
+    """Figures 9 and 10: a generalised model's loss, and what its layers share, against depth.
 
     Parameters
     ----------
     cube : Dataset
-        The single-stream model on the difficult task.
+        The model on the difficult task.
     fits : DataFrame
         Its fits.
 
@@ -50,26 +50,12 @@ def figure_9(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
     Figure
         At a = b = 0, k = 2: (a) loss and fit; (b) C_L; (c) A_L - C_L.
     """
-    return _depth_diagnostics(cube, fits)
-
-
-@styled
-def figure_10(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
-    """Softmax attention with a value matrix for every layer.
-
-    Parameters
-    ----------
-    cube : Dataset
-        The model with decoupled values on the difficult task.
-    fits : DataFrame
-        Its fits.
-
-    Returns
-    -------
-    Figure
-        At a = b = 0, k = 2: (a) loss and fit; (b) C_L; (c) A_L - C_L.
-    """
-    return _depth_diagnostics(cube, fits)
+    figure, axes = new_figure(1, 3, panel_height=2.5)
+    look = looks([FLAT])
+    draw_losses(axes[0], cube, fits, (FLAT,), 2, look, name_both)
+    draw_decomposition(axes[1:], cube, [(FLAT, 2)], {(FLAT, 2): look[FLAT]})
+    note_open_markers(figure, axes)
+    return figure
 
 
 @styled
@@ -157,16 +143,6 @@ def figure_13(selection: xr.Dataset) -> Figure:
     legend_above(levels)
     legend_above(fall)
     note_below(figure, f"{selection.attrs['contexts']:,} contexts common to both depths; shaded: standard errors")
-    return figure
-
-
-def _depth_diagnostics(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
-    """Draw the loss with its fit, C_L and A_L - C_L of one model."""
-    figure, axes = new_figure(1, 3, panel_height=2.5)
-    look = looks([FLAT])
-    draw_losses(axes[0], cube, fits, (FLAT,), 2, look, name_both)
-    draw_decomposition(axes[1:], cube, [(FLAT, 2)], {(FLAT, 2): look[FLAT]})
-    note_open_markers(figure, axes)
     return figure
 
 
