@@ -104,7 +104,7 @@ def evaluate(
     Returns
     -------
     xarray.Dataset
-        Over (L, b, seed), and block, mode and step where needed: see :mod:`inverse_depth.cubes`.
+        Over (L, seed), b where several are given, and block, mode and step: see :mod:`inverse_depth.cubes`.
     """
     place = choose_device(device)
     family = family_of(experiment, a, k)
@@ -141,6 +141,7 @@ def evaluate(
     commits = sorted({run.attrs["commit"] for run in runs})
     devices = sorted({device_name(place), *(run.attrs["device"] for run in runs)})
     joined = xr.concat(results, "b", join="outer", data_vars="all").assign_coords(a=a, k=k)
+    joined = joined if isinstance(b, Mapping) else joined.sel(b=b)
     return joined.assign_attrs(device="; ".join(devices), training_commits="; ".join(commits))
 
 
@@ -287,7 +288,7 @@ class _Measured:
         return None if errors is None else errors[..., None]
 
     def _squared(self, squares: Tensor, family: Family) -> Array:
-        """Sum of squares over contexts in double precision, shape (R, d or 1), averaged over rotations as moments are."""
+        """Sum over contexts in double precision, shape (R, d or 1), averaged over rotations as moments are."""
         total = squares.double().sum(1)
         if self.linear and family.isotropic:
             total = total.mean(-1, keepdim=True).expand_as(total)

@@ -32,9 +32,7 @@ rule evaluate:
         "../../environment.yml"
     threads: 1
     params:
-        settings=lambda wildcards: STUDY.evaluation_settings(
-            wildcards.experiment, *GROUPS[wildcards.experiment, wildcards.group]
-        ),
+        settings=lambda wildcards: STUDY.evaluation_settings(wildcards.experiment, wildcards.group),
         models=lambda wildcards: STUDY.model_settings(wildcards.experiment),
         code=lambda wildcards: [code_hash("inverse_depth.evaluation"), model_code(wildcards.experiment)],
     message:

@@ -89,9 +89,7 @@ class Model(nn.Module):
         """v_l of every layer's own prediction f_l, shape (R, C, L, d), where the output is their mean."""
         return None
 
-    def layer_errors(
-        self, contexts: Contexts, teacher: Tensor, effective: Effective | None = None
-    ) -> Tensor | None:
+    def layer_errors(self, contexts: Contexts, teacher: Tensor, effective: Effective | None = None) -> Tensor | None:
         """e_l = f_l - y* of every layer, shape (R, C, L), where the output is the mean of the f_l."""
         residuals = self.layer_residuals(contexts, effective)
         return None if residuals is None else (residuals * teacher[:, :, None]).sum(-1)
