@@ -35,7 +35,7 @@ test: lint ## every check: style, types, the workflow's lint, and the tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadscope
 
 test-slurm: $(READY) ## a cut of the quick study on a Slurm cluster of its own, on this machine (as root, Debian or Ubuntu)
-	$(BIN)/pytest -s tests/slurm/check_slurm.py
+	$(BIN)/pytest -s tests/slurm/check_*.py
 
 lint: $(READY) ## style, types and the workflow's lint alone
 	$(BIN)/ruff check .

@@ -22,7 +22,6 @@ import time
 from pathlib import Path
 
 import torch
-import xarray as xr
 
 from inverse_depth import checkpoints, progress
 from inverse_depth.config import load_study
@@ -31,10 +30,7 @@ from inverse_depth.storage import read_dataset, write_dataset
 from inverse_depth.training import train_run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from checkout import Checkout
-
-DECIDE_NOTHING = ("device", "seconds", "commit", "versions", "source", "training_commits")
-"""Attributes that tell how a file was made; all else is the same for the same seed."""
+from checkout import Checkout, same
 
 STUDY = """
 study: toy
@@ -50,15 +46,6 @@ experiments:
 measurements: {selection: null, context_attention: null}
 theory: {polynomial_depths: [1, 2], floors: {}}
 """
-
-
-def same(one: xr.Dataset, other: xr.Dataset) -> bool:
-    """Whether two files agree to the bit in all that decides something; wall times are no part of that."""
-    strip = [
-        dataset.assign_attrs(dict.fromkeys(DECIDE_NOTHING, "")).drop_vars("seconds", errors="ignore")
-        for dataset in (one, other)
-    ]
-    return strip[0].identical(strip[1])
 
 
 def start_training(folder: Path) -> int:

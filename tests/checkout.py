@@ -9,6 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
+DECIDE_NOTHING = ("device", "seconds", "commit", "versions", "source", "training_commits")
+"""Attributes that tell how a file was made; all else is the same for the same seed."""
+
 TOY = """
 study: toy
 device: cpu
@@ -47,6 +50,15 @@ theory:
     linear_floor: &floor {dimension: 4, context_length: 16, contexts: 256, spectra: [[0, 0]], target_sizes: [2]}
     linear_floor_matched: *floor
 """
+
+
+def same(one, other):
+    """Whether two files agree to the bit in all that decides something; wall times are no part of that."""
+    strip = [
+        dataset.assign_attrs(dict.fromkeys(DECIDE_NOTHING, "")).drop_vars("seconds", errors="ignore")
+        for dataset in (one, other)
+    ]
+    return strip[0].identical(strip[1])
 
 
 class Checkout:

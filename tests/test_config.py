@@ -265,6 +265,10 @@ def test_at_a_zero_one_training_serves_all_b_unless_teachers_are_sampled():
     groups = study.groups("first")
     assert list(groups) == [(0, 0, 2), (0, 0.5, 2), (1, 0.5, 2)]
     assert groups[0, 0, 2] == groups[0, 0.5, 2] and len(study.runs("first")) == 2 * 2 * 2
+    points = {name: list(points) for name, points in study.evaluations("first").items()}
+    assert points == {"a0_b0_k2": [(0, 0, 2), (0, 0.5, 2)], "a1_b0.5_k2": [(1, 0.5, 2)]}
+    settings = study.evaluation_settings("first", "a0_b0_k2")
+    assert settings["points"] == [[0, [1, 2]], [0.5, [1, 2]]]
     spectra["training"]["brief"]["teacher"] = "sampled"
     assert len(parse_study(spectra).runs("first")) == 3 * 2 * 2
 
@@ -313,4 +317,4 @@ def test_settings_hold_what_a_result_depends_on_and_nothing_else():
         assert (other.training_settings(run) != training) == retrains, key
         same_cube = other.experiment_settings("first") == study.experiment_settings("first")
         assert same_cube == (key in {f"{EXPERIMENT}.fit", "device", "study"}), key
-    assert study.evaluation_settings("first", 0.25, 1.0, 2)["evaluation_contexts"] == 256
+    assert study.evaluation_settings("first", "a0.25_b1_k2")["evaluation_contexts"] == 256

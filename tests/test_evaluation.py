@@ -177,6 +177,16 @@ def test_b_collapse(tmp_path):
     np.testing.assert_allclose(collapsed["loss"], float(omega.mean()) * base["loss"], rtol=1e-9)
 
 
+def test_teachers_evaluated_together_are_as_those_evaluated_alone(tmp_path):
+    points = [Run("small", depth, 0.0, 0.0, K, (0,)) for depth in (1, 2)]
+    runs = trained(tmp_path, EXPERIMENT, points)
+    together = evaluate(runs, None, EXPERIMENT, a=0.0, b={0.0: [1, 2], 1.0: [1]}, k=K, device="cpu")
+    for b, chosen in ((0.0, runs), (1.0, runs[:1])):
+        alone = evaluate(chosen, None, EXPERIMENT, a=0.0, b=b, k=K, device="cpu")
+        xr.testing.assert_allclose(together.sel(b=b).dropna("L", how="all", subset=["loss"]), alone, rtol=1e-12)
+    assert together["loss"].sel(L=2, b=1).isnull().all()
+
+
 @pytest.fixture(scope="module")
 def cube(evaluated):
     evaluated = evaluated.assign_attrs(attributes("x", {}))

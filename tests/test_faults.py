@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from checkout import Checkout
+from checkout import Checkout, same
 
 from inverse_depth.storage import read_dataset
 
@@ -96,8 +96,8 @@ def test_a_killed_workflow_goes_on_where_it_was(tmp_path, finished):
     done = checkout.snakemake(CUBE)
     assert done.returncode == 0, output(done)
     for path in finished.root.glob(f"{RUNS}/*.nc"):
-        assert kills.same(read_dataset(path), read_dataset(tmp_path / RUNS / path.name))
-    assert kills.same(read_dataset(finished.root / CUBE), read_dataset(tmp_path / CUBE))
+        assert same(read_dataset(path), read_dataset(tmp_path / RUNS / path.name))
+    assert same(read_dataset(finished.root / CUBE), read_dataset(tmp_path / CUBE))
 
 
 def test_a_second_snakemake_on_the_same_files_is_refused(tmp_path):
@@ -150,6 +150,18 @@ def test_a_run_of_other_settings_is_not_evaluated(checkout):
     assert words in output(done)
 
 
+def test_a_changed_recipe_evaluates_again_where_snakemake_knows_nothing_of_the_runs(checkout):
+    """As where run files were copied in: they are not trained again by themselves, but neither are they accepted."""
+    files = [str(path.relative_to(checkout.root)) for path in (checkout.root / RUNS).glob("*.nc")]
+    assert checkout.snakemake("--cleanup-metadata", *files).returncode == 0
+    assert plan(checkout) == {}
+    other = "{training: {toy: {learning_rate: 0.02}}}"
+    assert plan(checkout, override=other) == {"evaluate": 1, "cube": 1}
+    failed = checkout.snakemake(CUBE, override=other)
+    assert failed.returncode == 1
+    assert "trained with other settings: training.learning_rate is 0.01, must be 0.02" in output(failed)
+
+
 def test_a_configuration_edited_while_jobs_run_trains_again_what_it_changes(tmp_path):
     checkout = small(tmp_path)
     process = checkout.start(CUBE)
@@ -196,15 +208,17 @@ def test_a_full_disk_is_named_and_nothing_finished_is_lost(checkout, kind):
     folder.mkdir(exist_ok=True)
     keep = checkout.root / "keep"
     shutil.copytree(folder, keep)
-    fill = (
-        f'mount -t tmpfs -o size=256k none "$0" && cp -rp "{keep}/." "$0" && '
-        'dd if=/dev/zero of="$0/filler" bs=4k 2>/dev/null; '
+    # only processes inside see the small disk, so one of them lists what stays on it
+    inside = (
+        'folder=$0 keep=$1; shift; mount -t tmpfs -o size=256k none "$folder" && cp -rp "$keep/." "$folder" && '
+        'dd if=/dev/zero of="$folder/filler" bs=4k 2>/dev/null; '
+        '"$@"; status=$?; find "$folder" -name ".*.tmp*" >"$keep/left"; exit $status'
     )
-    prefix = ["unshare", "--mount", "sh", "-c", fill.replace(str(keep), "$1") + 'shift; exec "$@"', folder, keep]
+    prefix = ["unshare", "--mount", "sh", "-c", inside, folder, keep]
     failed = checkout.snakemake(CUBE, prefix=prefix)
     assert failed.returncode == 1
     assert "No space left on device" in output(failed) or "the disk is full" in output(failed), output(failed)
-    assert not list(folder.rglob(".*.tmp*"))
+    assert (keep / "left").read_text() == ""
     assert {path: path.read_bytes() for path in (checkout.root / RUNS).glob("*.nc")}.items() >= finished.items()
     done = checkout.snakemake(CUBE)
     assert done.returncode == 0, output(done)

@@ -158,6 +158,16 @@ class Study(Section):
                 groups.setdefault((a, b, k), []).append(Run(experiment, depth, a, trained_b, k, tuple(seeds)))
         return groups
 
+    def evaluations(self, experiment: str) -> dict[str, dict[tuple[float, float, int], list[Run]]]:
+        """Return the evaluations of an experiment: names to every (a, b, k) that one meets, with its training jobs.
+
+        Points of the same models are evaluated at once, under the name of the point at which these were trained.
+        """
+        evaluations: dict[str, dict[tuple[float, float, int], list[Run]]] = {}
+        for point, runs in self.groups(experiment).items():
+            evaluations.setdefault(group_id(runs[0].a, runs[0].b, runs[0].k), {})[point] = runs
+        return evaluations
+
     def runs(self, experiment: str) -> dict[str, Run]:
         """Return the training jobs of an experiment by their identifiers, each once."""
         return {run.id: run for jobs in self.groups(experiment).values() for run in jobs}
@@ -165,26 +175,34 @@ class Study(Section):
     def training_settings(self, run: Run) -> dict[str, Any]:
         """Return all that the training of a run depends on, as plain values."""
         return {
-            **self._model_settings(run.experiment),
+            **self.model_settings(run.experiment),
             **{"depth": run.depth, "a": run.a, "b": run.b, "k": run.k, "seeds": list(run.seeds)},
         }
 
-    def evaluation_settings(self, experiment: str, a: float, b: float, k: int) -> dict[str, Any]:
-        """Return all that the evaluation of a group depends on beside the trained models, as plain values."""
+    def evaluation_settings(self, experiment: str, name: str) -> dict[str, Any]:
+        """Return all that an evaluation depends on beside the trained models, as plain values.
+
+        Among them ``points``, every b and the depths of the models that are wanted there.
+        """
         fields = {"attention", "task", "dimension", "context_length", "evaluation_contexts"}
-        return {**self.experiments[experiment].model_dump(mode="json", include=fields), "a": a, "b": b, "k": k}
+        points = self.evaluations(experiment)[name]
+        ((a, k),) = {(a, k) for a, _, k in points}
+        depths = [[b, sorted({run.depth for run in runs})] for (_, b, _), runs in points.items()]
+        settings = self.experiments[experiment].model_dump(mode="json", include=fields)
+        return settings | {"a": a, "k": k, "points": depths}
 
     def experiment_settings(self, experiment: str) -> dict[str, Any]:
         """Return all that the numbers of an experiment depend on, as plain values: its fits are no part of it."""
         settings = self.experiments[experiment]
         grid = [block.model_dump(mode="json") for block in settings.grid]
         return {
-            **self._model_settings(experiment),
+            **self.model_settings(experiment),
             **{"evaluation_contexts": settings.evaluation_contexts, "control_ratio": self.control_ratio},
             "grid": grid,
         }
 
-    def _model_settings(self, experiment: str) -> dict[str, Any]:
+    def model_settings(self, experiment: str) -> dict[str, Any]:
+        """Return all that the trained models of an experiment depend on beside their points, as plain values."""
         settings = self.experiments[experiment]
         model = settings.model_dump(mode="json", exclude={"training", "evaluation_contexts", "fit", "grid"})
         return {**model, "training": self.training[settings.training].model_dump(mode="json")}

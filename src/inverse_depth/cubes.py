@@ -37,7 +37,7 @@ def build_cube(evaluations: Sequence[xr.Dataset], experiment: str, settings: Map
     Parameters
     ----------
     evaluations : sequence of xarray.Dataset
-        One for each (a, b, k), over (L, seed) and more, with scalar coordinates a, b and k.
+        Over (L, seed) and more, with coordinates a, b and k: scalars, or b an axis of its own.
     experiment : str
         The experiment's name.
     settings : mapping
@@ -48,7 +48,7 @@ def build_cube(evaluations: Sequence[xr.Dataset], experiment: str, settings: Map
     xarray.Dataset
         With dimensions L, a, b, k and seed, and mode, step and block where needed.
     """
-    pieces = [dataset.expand_dims(["a", "b", "k"]) for dataset in evaluations]
+    pieces = [data.expand_dims([name for name in "abk" if name not in data.dims]) for data in evaluations]
     cube = xr.merge(pieces, join="outer", compat="no_conflicts", combine_attrs="override")
     order = [*DIMENSIONS, *(name for name in cube.dims if name not in DIMENSIONS)]
     cube = cube.transpose(*order, missing_dims="ignore").sortby(list(cube.indexes))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +34,7 @@ from inverse_depth.contexts import (
     sample_contexts,
     sample_teachers,
 )
-from inverse_depth.models.base import Model
+from inverse_depth.models.base import Effective, Model
 from inverse_depth.runs import load_model, settings
 from inverse_depth.spectra import power_law_spectrum
 from inverse_depth.storage import read_dataset
@@ -79,11 +79,11 @@ def evaluate(
     experiment: Experiment,
     *,
     a: float,
-    b: float,
+    b: float | Mapping[float, Sequence[int]],
     k: int,
     device: str = "auto",
 ) -> xr.Dataset:
-    """Evaluate all models of one (a, b, k) on their common contexts.
+    """Evaluate models of one (a, k) on their common contexts.
 
     Parameters
     ----------
@@ -92,8 +92,10 @@ def evaluate(
     control : xarray.Dataset or None
         What :func:`control_dataset` returned for the family, for softmax attention on the difficult task.
     experiment : Experiment
-    a, b : float
-        Exponents of the spectra.
+    a : float
+        Exponent of the inputs' spectrum.
+    b : float or mapping of float to sequence of int
+        Exponent of the teacher's spectrum; or several, each with the depths wanted there, where runs serve them all.
     k : int
         Target size.
     device : str
@@ -102,34 +104,45 @@ def evaluate(
     Returns
     -------
     xarray.Dataset
-        Over (L, seed), and block, mode and step where needed: see :mod:`inverse_depth.cubes`.
+        Over (L, seed), b where several are given, and block, mode and step: see :mod:`inverse_depth.cubes`.
     """
     place = choose_device(device)
     family = family_of(experiment, a, k)
-    omega = power_law_spectrum(family.dimension, b)
     measured = [_Measured(run, place) for run in runs]
+    depths = b if isinstance(b, Mapping) else {b: [one.depth for one in measured]}
     shared, shared_sampled = np.zeros((BLOCKS, family.dimension)), np.zeros((BLOCKS, 1))
-    power = np.zeros(BLOCKS)
+    power, linear = np.zeros((BLOCKS, family.dimension)), all(one.linear for one in measured)
+    assert linear or len(depths) == 1, "models that see labels are trained for one b"
     for block, contexts in _blocks("evaluation", family, experiment.evaluation_contexts // BLOCKS, place):
-        teachers = sample_teachers(family, b, len(contexts), [generator("evaluation teacher", 0, block, place)])
-        power[block] = _moments(contexts.target, family).mean((0, 1)) @ omega
+        power[block] = _moments(contexts.target, family).mean((0, 1))
+        teachers = None
+        if not linear:
+            source = [generator("evaluation teacher", 0, block, place)]
+            teachers = sample_teachers(family, next(iter(depths)), len(contexts), source)
         if control is not None:
             residual = _predictor(float(control["temperature"]), float(control["gain"]))(contexts)
             shared[block] = _moments(residual, family).mean((0, 1))
-            shared_sampled[block] = _squares((residual * teachers).sum(-1)).mean()
+            if teachers is not None:
+                shared_sampled[block] = _squares((residual * teachers).sum(-1)).mean()
         for one in measured:
-            one.add(block, contexts, teachers, family, omega)
-    controls = None
-    if control is not None:
-        known = control["moment"].values
-        controls = {True: (shared, known), False: (shared_sampled, (known @ omega)[:, None])}
-    rows = [one.result(omega, None if controls is None else controls[one.linear]) for one in measured]
-    result = xr.merge([*rows, *map(_of_training, runs)], join="outer", compat="no_conflicts").sortby("L")
-    result["target_power"] = ((), float(power.mean()), _DESCRIPTIONS["target_power"])
+            one.add(block, contexts, teachers, family)
+    results = []
+    for exponent, wanted in depths.items():
+        omega, controls = power_law_spectrum(family.dimension, exponent), None
+        if control is not None:
+            known = control["moment"].values
+            controls = {True: (shared, known), False: (shared_sampled, (known @ omega)[:, None])}
+        chosen = [(one, run) for one, run in zip(measured, runs, strict=True) if one.depth in wanted]
+        rows = [one.result(omega, None if controls is None else controls[one.linear]) for one, _ in chosen]
+        rows += [_of_training(run) for _, run in chosen]
+        result = xr.merge(rows, join="outer", compat="no_conflicts").sortby("L")
+        result["target_power"] = ((), float((power @ omega).mean()), _DESCRIPTIONS["target_power"])
+        results.append(_with_differences(result).expand_dims(b=[exponent]))
     commits = sorted({run.attrs["commit"] for run in runs})
     devices = sorted({device_name(place), *(run.attrs["device"] for run in runs)})
-    result = _with_differences(result).assign_coords(a=a, b=b, k=k)
-    return result.assign_attrs(device="; ".join(devices), training_commits="; ".join(commits))
+    joined = xr.concat(results, "b", join="outer", data_vars="all").assign_coords(a=a, k=k)
+    joined = joined if isinstance(b, Mapping) else joined.sel(b=b)
+    return joined.assign_attrs(device="; ".join(devices), training_commits="; ".join(commits))
 
 
 def read_runs(paths: Sequence[str | Path], wanted: Sequence[Run], study: Study) -> list[xr.Dataset]:
@@ -216,57 +229,81 @@ def control_dataset(family: Family, contexts: int, *, device: str = "auto") -> x
 
 
 class _Measured:
-    """The models of one run at the end of every round, and their means over every block of contexts."""
+    """The models of one run at the end of every round, and their means over every block of contexts.
+
+    Where the output is linear in the labels what is kept is E[(o_k^T v)^2] by mode, which serves any teacher spectrum;
+    elsewhere it is the squared error, in the place of a single mode.
+    """
 
     def __init__(self, run: xr.Dataset, device: torch.device):
         self.steps, self.seeds = run["step"].values.tolist(), run["seed"].values.tolist()
         self.models = [load_model(run, step, device) for step in self.steps]
+        with torch.no_grad():
+            self.effective = [model.effective() for model in self.models]
         self.linear = self.models[-1].linear_in_labels
         self.depth: int = self.models[-1].weights.depth
-        self.loss = np.zeros((len(self.seeds), len(self.steps), BLOCKS))
-        self.layer_loss = np.full((len(self.seeds), BLOCKS), np.nan)
-        self.modes: list[Array] = []
+        self.moments: list[Array] = []  # by block, each (seed, step, mode)
+        self.layer_moments: list[Array] = []  # by block, the mean over layers, each (seed, mode)
         self.control: list[Array] = []
         self.control_mean: Array | None = None
 
     @torch.no_grad()
-    def add(self, block: int, contexts: Contexts, teachers: Tensor, family: Family, omega: Array) -> None:
+    def add(self, block: int, contexts: Contexts, teachers: Tensor | None, family: Family) -> None:
         """Measure all models on one block of contexts."""
-        contexts, teachers = _replicate(contexts, len(self.seeds)), teachers.expand(len(self.seeds), -1, -1)
-        weights = omega if self.linear else np.ones(1)
-        for index, model in enumerate(self.models):
-            squares = [
-                _moments(model.residual(part), family) if self.linear else _squares(model.error(part, beta))
-                for part, beta in _with_teachers(model, contexts, teachers)
-            ]
-            mean = np.sum([square.sum(1) for square in squares], axis=0) / len(contexts)
-            self.loss[:, index, block] = mean @ weights
-        self.modes.append(mean)
-        if self.depth > 1 and (layers := self._layer_squares(contexts, teachers, family)) is not None:
-            self.layer_loss[:, block] = layers @ weights / (self.depth * len(contexts))
-        response = model.isotropic_response(contexts.eigenvalues) if family.context_length is None else None
+        contexts = _replicate(contexts, len(self.seeds))
+        if teachers is not None:
+            teachers = teachers.expand(len(self.seeds), -1, -1)
+        means = []
+        for model, effective in zip(self.models, self.effective, strict=True):
+            sums, layer_sums = [], []
+            for part, beta in _with_teachers(model, contexts, teachers):
+                own = self._by_layer(model, part, beta, effective) if model is self.models[-1] else None
+                if own is not None:
+                    layer_sums.append(self._squared(own.square().mean(2), family))
+                    error = own.mean(2)
+                elif self.linear:
+                    error = model.residual(part, effective)
+                else:
+                    assert beta is not None
+                    error = model.error(part, beta, effective)[..., None]
+                sums.append(self._squared(error.square(), family))
+            means.append(np.sum(sums, axis=0) / len(contexts))
+            if layer_sums:
+                self.layer_moments.append(np.sum(layer_sums, axis=0) / len(contexts))
+        self.moments.append(np.stack(means, 1))
+        response = self.models[-1].isotropic_response(contexts.eigenvalues) if family.context_length is None else None
         if response is not None:
-            error = response - 1
-            self.control.append(_moments(error[:, None] * contexts.query, family).mean(1))
-            self.control_mean = (error.square() * contexts.eigenvalues).double().cpu().numpy()
+            deviation = response - 1
+            self.control.append(_moments(deviation[:, None] * contexts.query, family).mean(1))
+            self.control_mean = (deviation.square() * contexts.eigenvalues).double().cpu().numpy()
 
-    def _layer_squares(self, contexts: Contexts, teachers: Tensor, family: Family) -> Array | None:
-        """Squared errors of single layers, summed over layers and contexts; None where layers predict nothing alone."""
-        model, total = self.models[-1], None
-        for part, beta in _with_teachers(model, contexts, teachers):
-            own = model.layer_residuals(part) if self.linear else model.layer_errors(part, beta)
-            if own is None:
-                return None
-            squares = (_moments(own, family) if self.linear else _squares(own)).sum((1, 2))
-            total = squares if total is None else total + squares
-        return total
+    def _by_layer(self, model: Model, part: Contexts, beta: Tensor | None, effective: Effective) -> Tensor | None:
+        """Errors of single layers, shape (R, C, L, d or 1); None where layers predict nothing alone."""
+        if self.depth == 1:
+            return None
+        if self.linear:
+            return model.layer_residuals(part, effective)
+        assert beta is not None
+        errors = model.layer_errors(part, beta, effective)
+        return None if errors is None else errors[..., None]
+
+    def _squared(self, squares: Tensor, family: Family) -> Array:
+        """Sum over contexts in double precision, shape (R, d or 1), averaged over rotations as moments are."""
+        total = squares.double().sum(1)
+        if self.linear and family.isotropic:
+            total = total.mean(-1, keepdim=True).expand_as(total)
+        return np.asarray(total.cpu().numpy())
 
     def result(self, omega: Array, control: tuple[Array, Array] | None) -> xr.Dataset:
         """Estimates with standard errors, as the final evaluation dataset has them, for this run alone."""
-        modes = np.stack(self.modes, -1)  # (seed, mode, block)
         weights = omega if self.linear else np.ones(1)
-        final = self.loss[:, -1]
-        shared = (self.depth * final - self.layer_loss) / max(1, self.depth - 1)
+        moments = np.stack(self.moments, -1)  # (seed, step, mode, block)
+        loss, modes = np.einsum("stmb,m->stb", moments, weights), moments[:, -1]
+        final = loss[:, -1]
+        layer_loss = np.full_like(final, np.nan)
+        if self.layer_moments:
+            layer_loss = np.einsum("smb,m->sb", np.stack(self.layer_moments, -1), weights)
+        shared = (self.depth * final - layer_loss) / max(1, self.depth - 1)
         if self.control_mean is not None:
             blocks, known = np.stack(self.control, -1), self.control_mean[..., None]
         elif control is not None:
@@ -277,8 +314,8 @@ class _Measured:
         estimates = {
             "loss": (("seed",), *_estimate(final, *weighted)),
             "shared_error": (("seed",), *_estimate(shared, *weighted)),
-            "disagreement": (("seed",), *_estimate(self.layer_loss - shared, *weighted)),
-            "loss_by_step": (("seed", "step"), *_estimate(self.loss, *(x[:, None] for x in weighted))),
+            "disagreement": (("seed",), *_estimate(layer_loss - shared, *weighted)),
+            "loss_by_step": (("seed", "step"), *_estimate(loss, *(x[:, None] for x in weighted))),
         }
         if self.linear:
             per_mode = (x * omega[:, None] for x in (modes, blocks, known))
@@ -358,11 +395,13 @@ def _replicate(contexts: Contexts, replicas: int) -> Contexts:
     return dataclasses.replace(contexts, **wide)  # type: ignore[arg-type]
 
 
-def _with_teachers(model: Model, contexts: Contexts, teachers: Tensor) -> Iterator[tuple[Contexts, Tensor]]:
+def _with_teachers(
+    model: Model, contexts: Contexts, teachers: Tensor | None
+) -> Iterator[tuple[Contexts, Tensor | None]]:
     """The parts of a block, each with its teachers."""
     done = 0
     for part in parts(model, contexts):
-        yield part, teachers[:, done : done + len(part)]
+        yield part, None if teachers is None else teachers[:, done : done + len(part)]
         done += len(part)
 
 

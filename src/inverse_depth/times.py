@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from inverse_depth.config import ConfigError, Study, group_id, load_study
+from inverse_depth.config import ConfigError, Study, load_study
 from inverse_depth.provenance import config_hash
 
 
@@ -76,12 +76,12 @@ def _like(study: Study, job: Path) -> tuple[str, float] | None:
             return None
         settings, size = study.training_settings(run), run.depth
     else:
-        groups = {group_id(*point): point for point in study.groups(experiment)}
-        if (point := groups.get(name)) is None:
+        if name not in study.evaluations(experiment):
             return None
-        settings = study.evaluation_settings(experiment, *point)
-        size = sum(run.depth * len(run.seeds) for run in study.groups(experiment)[point])
-    decisive = {key: value for key, value in settings.items() if key not in ("depth", "a", "b", "k", "seeds")}
+        settings = study.evaluation_settings(experiment, name)
+        models = {run.id: run for runs in study.evaluations(experiment)[name].values() for run in runs}
+        size = sum(run.depth * len(run.seeds) for run in models.values())
+    decisive = {key: value for key, value in settings.items() if key not in ("depth", "a", "b", "k", "seeds", "points")}
     return f"{stage} {config_hash(decisive)}", float(size)
 
 

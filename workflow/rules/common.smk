@@ -7,7 +7,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 from inverse_depth.artifacts import ARTIFACTS
-from inverse_depth.config import ConfigError, group_id, parse_study, read_layer, short
+from inverse_depth.config import ConfigError, parse_study, read_layer, short
 from inverse_depth.outlook import Outlook
 from inverse_depth.provenance import code_hash
 from inverse_depth.variants import VARIANTS
@@ -28,8 +28,8 @@ pathvars:
 
 RUNS = {(name, run.id): run for name in STUDY.experiments for run in STUDY.runs(name).values()}
 
-# The (a, b, k) of which all models are evaluated together, on common contexts.
-GROUPS = {(name, group_id(*point)): point for name in STUDY.experiments for point in STUDY.groups(name)}
+# The (a, b, k) of which all models are evaluated together, on common contexts, with these models.
+GROUPS = {(name, group): points for name in STUDY.experiments for group, points in STUDY.evaluations(name).items()}
 
 
 def control_family(experiment, a, k):
@@ -44,7 +44,7 @@ def control_family(experiment, a, k):
 
 # The families and, for the mean of each one's control variate, the number of contexts.
 FAMILIES, CONTROL_CONTEXTS = {}, {}
-for (_name, _), (_a, _, _k) in GROUPS.items():
+for _name, _a, _k in {(name, a, k): None for (name, _), points in GROUPS.items() for a, _, k in points}:
     if _family := control_family(_name, _a, _k):
         FAMILIES[_family[0]] = _family[1]
         _contexts = STUDY.control_ratio * STUDY.experiments[_name].evaluation_contexts
@@ -52,7 +52,9 @@ for (_name, _), (_a, _, _k) in GROUPS.items():
 
 SPECTRA = {
     f"d{d}_a{short(a)}_b{short(b)}": {"dimension": d, "a": a, "b": b}
-    for d, a, b in dict.fromkeys((STUDY.experiments[name].dimension, a, b) for (name, _), (a, b, _) in GROUPS.items())
+    for d, a, b in dict.fromkeys(
+        (STUDY.experiments[name].dimension, a, b) for (name, _), points in GROUPS.items() for a, b, _ in points
+    )
 }
 
 FILES = [
@@ -77,13 +79,13 @@ def run_file(run):
 
 def group_runs(wildcards):
     """The runs that are evaluated together."""
-    runs = STUDY.groups(wildcards.experiment)[GROUPS[wildcards.experiment, wildcards.group]]
-    return [run_file(run) for run in runs]
+    points = GROUPS[wildcards.experiment, wildcards.group]
+    return list(dict.fromkeys(run_file(run) for runs in points.values() for run in runs))
 
 
 def group_control(wildcards):
     """The control variate of the data on which a group is evaluated, if it has one."""
-    a, _, k = GROUPS[wildcards.experiment, wildcards.group]
+    a, _, k = next(iter(GROUPS[wildcards.experiment, wildcards.group]))
     family = control_family(wildcards.experiment, a, k)
     return f"<results>/controls/{family[0]}.nc" if family else []
 
@@ -140,8 +142,8 @@ def archived(wildcards):
 def points():
     """The files of trained models, and how many points of the cubes each one gives."""
     found = {}
-    for name, group in GROUPS:
-        for run in STUDY.groups(name)[GROUPS[name, group]]:
+    for group in GROUPS.values():
+        for run in (run for runs in group.values() for run in runs):
             file = run_file(run).replace("<results>", f"results/{STUDY.study}")
             found[file] = found.get(file, 0) + len(run.seeds)
     return found

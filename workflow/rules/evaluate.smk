@@ -32,9 +32,8 @@ rule evaluate:
         "../../environment.yml"
     threads: 1
     params:
-        settings=lambda wildcards: STUDY.evaluation_settings(
-            wildcards.experiment, *GROUPS[wildcards.experiment, wildcards.group]
-        ),
+        settings=lambda wildcards: STUDY.evaluation_settings(wildcards.experiment, wildcards.group),
+        models=lambda wildcards: STUDY.model_settings(wildcards.experiment),
         code=lambda wildcards: [code_hash("inverse_depth.evaluation"), model_code(wildcards.experiment)],
     message:
         "Evaluate {wildcards.experiment} {wildcards.group} on {params.settings[evaluation_contexts]} common contexts"

@@ -14,6 +14,7 @@ rule measurement:
     threads: 1
     params:
         settings=lambda wildcards: MEASUREMENTS[wildcards.measurement],
+        models=lambda wildcards: STUDY.model_settings(MEASUREMENTS[wildcards.measurement]["experiment"]),
         code=lambda wildcards: [
             code_hash("inverse_depth.measurements"),
             model_code(MEASUREMENTS[wildcards.measurement]["experiment"]),

@@ -1,4 +1,4 @@
-"""Evaluate the models of one experiment and (a, b, k), of all depths and seeds, on common contexts."""
+"""Evaluate the models of one experiment and (a, b, k), and those b that they also serve, on common contexts."""
 
 from pathlib import Path
 
@@ -12,11 +12,12 @@ with job_log(snakemake.log[0], f"evaluate {snakemake.wildcards.experiment} {snak
 
     study, settings = parse_study(snakemake.config), snakemake.params.settings
     experiment = study.experiments[snakemake.wildcards.experiment]
-    point = {name: settings[name] for name in ("a", "b", "k")}
-    wanted = study.groups(snakemake.wildcards.experiment)[tuple(point.values())]
+    points = study.evaluations(snakemake.wildcards.experiment)[snakemake.wildcards.group]
+    wanted = list({run.id: run for runs in points.values() for run in runs}.values())
     runs = read_runs(snakemake.input.runs, wanted, study)
     control = read_dataset(snakemake.input.control) if snakemake.input.control else None
-    dataset = evaluate(runs, control, experiment, **point, device=study.device)
+    a, k, depths = settings["a"], settings["k"], dict(settings["points"])
+    dataset = evaluate(runs, control, experiment, a=a, b=depths, k=k, device=study.device)
     title = f"Evaluation of {snakemake.wildcards.experiment} at {snakemake.wildcards.group}"
     write_dataset(dataset.assign_attrs(attributes(title, settings)), snakemake.output[0])
     for run in wanted:

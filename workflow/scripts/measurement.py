@@ -5,13 +5,14 @@ from inverse_depth.joblog import job_log
 with job_log(snakemake.log[0], f"measurement {snakemake.wildcards.measurement}"):
     from inverse_depth import measurements
     from inverse_depth.config import parse_study
+    from inverse_depth.evaluation import read_runs
     from inverse_depth.provenance import attributes
-    from inverse_depth.storage import read_dataset, write_dataset
+    from inverse_depth.storage import write_dataset
 
     name, settings = snakemake.wildcards.measurement, snakemake.params.settings
     study = parse_study(snakemake.config)
-    runs = [read_dataset(path) for path in snakemake.input]
-    dataset = getattr(measurements, f"{name}_dataset")(
-        runs, study.experiments[settings["experiment"]], getattr(study.measurements, name), device=study.device
-    )
+    section = getattr(study.measurements, name)
+    runs = read_runs(snakemake.input, study.measured_runs(section), study)
+    measure = getattr(measurements, f"{name}_dataset")
+    dataset = measure(runs, study.experiments[section.experiment], section, device=study.device)
     write_dataset(dataset.assign_attrs(attributes(f"Measurement {name}", settings)), snakemake.output[0])

@@ -85,13 +85,13 @@ class Model(nn.Module):
         """y_hat - y*, shape (R, C), for teachers beta in the eigenbasis, shape (R, C, d)."""
         return (self.residual(contexts, effective) * teacher).sum(-1)
 
-    def layer_residuals(self, contexts: Contexts) -> Tensor | None:
+    def layer_residuals(self, contexts: Contexts, effective: Effective | None = None) -> Tensor | None:
         """v_l of every layer's own prediction f_l, shape (R, C, L, d), where the output is their mean."""
         return None
 
-    def layer_errors(self, contexts: Contexts, teacher: Tensor) -> Tensor | None:
+    def layer_errors(self, contexts: Contexts, teacher: Tensor, effective: Effective | None = None) -> Tensor | None:
         """e_l = f_l - y* of every layer, shape (R, C, L), where the output is the mean of the f_l."""
-        residuals = self.layer_residuals(contexts)
+        residuals = self.layer_residuals(contexts, effective)
         return None if residuals is None else (residuals * teacher[:, :, None]).sum(-1)
 
     def mean_attention(self, contexts: Contexts) -> Tensor:

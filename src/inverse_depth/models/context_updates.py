@@ -74,7 +74,9 @@ class ContextUpdates(SoftmaxAttention):
         keys = rms_normalise(tokens)
         return torch.softmax(keys @ self.weights.matrices()[:, layer, None].mT @ keys.mT, dim=-1)
 
-    def layer_residuals(self, contexts: Contexts) -> None:  # type: ignore[override]
+    def layer_residuals(  # type: ignore[override]
+        self, contexts: Contexts, effective: Effective | None = None
+    ) -> None:
         """None: layers are no ensemble of independent predictors."""
         return None
 

@@ -84,9 +84,9 @@ class SingleStream(Model):
         """See :meth:`Model.error`."""
         return self._outputs(contexts, teacher, effective)[..., -1] - (contexts.target * teacher).sum(-1)
 
-    def layer_errors(self, contexts: Contexts, teacher: Tensor) -> Tensor:
+    def layer_errors(self, contexts: Contexts, teacher: Tensor, effective: Effective | None = None) -> Tensor:
         """f_l - y* with f_l = z_0 + L (z_l - z_{l-1}), z_l = W_o h^l; their mean over layers is the output's error."""
-        outputs = self._outputs(contexts, teacher, None)
+        outputs = self._outputs(contexts, teacher, effective)
         predictions = outputs[..., :1] + self.weights.depth * outputs.diff(dim=-1)
         return predictions - (contexts.target * teacher).sum(-1, keepdim=True)
 

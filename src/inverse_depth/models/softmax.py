@@ -56,9 +56,9 @@ class SoftmaxAttention(Model):
         effective = self.effective()
         return self._mixture(contexts, effective, torch.full_like(effective["gains"], 1 / self.weights.depth))
 
-    def layer_residuals(self, contexts: Contexts) -> Tensor:
+    def layer_residuals(self, contexts: Contexts, effective: Effective | None = None) -> Tensor:
         """v_l = sum_i g_l p_l,i x_i - t, shape (R, C, L, d)."""
-        effective = self.effective()
+        effective = self.effective() if effective is None else effective
         probes, keys = probes_and_keys(contexts, effective)
         values = torch.softmax(probes @ keys.mT, dim=-1) @ _tokens(contexts)
         return effective["gains"][:, None, :, None] * values - contexts.target[:, :, None]
