@@ -60,7 +60,8 @@ def test_a_run_says_what_it_will_do_and_how_far_the_study_is(checkout):
     grid = "{experiments: {softmax_difficult: {grid: [{depths: [1, 2, 4], spectra: [[0, 0]], target_sizes: [2], "
     done = checkout.snakemake("all", "--dry-run", "--quiet", override=grid + "seeds: [[0, 1]]}]}}}")
     said = done.stdout + done.stderr
-    assert "The study toy: 14 of 16 points are trained. To run:" in said
+    assert said.count("The study toy: 14 of 16 points are trained. To run:") == 1
+    assert said.count("points are trained") == 1
     assert re.search(r"^ +1 train \(softmax_difficult\): not made yet; about \d+ s of work$", said, re.M)
     assert re.search(r"^ +1 cube: what it is made from will change; about \d+ s of work$", said, re.M)
     assert re.search(r"^In all about \d+ s with \d+ at a time\.$", said, re.M)

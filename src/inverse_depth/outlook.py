@@ -68,7 +68,8 @@ class Outlook(logging.Handler):
                 case "run_info":
                     dag = self.workflow.dag
                     self.waiting = {dag.jobid(job): job for job in dag.needrun_jobs()}
-                    self._say(record, plan(self.study.study, self._jobs(), self._at_once(), *self._trained()))
+                    if self.waiting:  # a dry run counts its jobs once more at its end, where none is left
+                        self._say(record, plan(self.study.study, self._jobs(), self._at_once(), *self._trained()))
                 case "job_finished":
                     self.waiting.pop(getattr(record, "job_id", -1), None)
                 case "progress" if self.waiting:
