@@ -71,6 +71,7 @@ def project(tmp_path_factory):
     shutil.copytree(ROOT / "config", root / "config")
     recipe = re.search(r"```yaml\n(.*?)```", (ROOT / "docs/extending.md").read_text(), re.DOTALL)
     (root / "config/mine.yaml").write_text(recipe[1])
+    shutil.copy(ROOT / "config/quick.yaml", root / "theirs.yaml")
     for name in ("paper", "quick"):
         study = load_study(root / "config/paper.yaml", *([root / "config/quick.yaml"] if name == "quick" else []))
         (root / f"results/{name}/cubes").mkdir(parents=True)
