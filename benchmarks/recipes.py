@@ -166,27 +166,34 @@ def measured_losses(model: Model, chunks: int) -> torch.Tensor:
     return objective.power * torch.cat(losses)
 
 
+PANELS = {
+    "schedule and averaging": ("rounds", "constant", "constant, averaged", "constant, then linear"),
+    "rate and batch": ("rate x 3", "rate / 3", "batch x 4", "batch / 4", "batch / 4 to x 4"),
+    "teacher and optimiser": ("sampled teacher", "L-BFGS"),
+}
+"""Recipes that are drawn together, each beside the first of all."""
+
+
 @styled
 def draw(table: pd.DataFrame) -> Figure:
     """The loss against the wall time that a recipe was given, for each recipe."""
-    figure = Figure(figsize=(0.75 * PAGE_WIDTH, 3.0), layout="constrained")
-    ax = figure.subplots()
-    look = looks(*([name for name in RECIPES if chosen(RECIPES[name])] for chosen in _FAMILIES))
-    for name, rows in table.groupby("recipe", sort=False):
-        ax.plot(rows["seconds"], rows["loss"], color=look[name].color, marker=look[name].marker, label=name)
-    ax.set_xscale("log")
-    ax.set_xlabel("wall time on one core, s")
-    ax.set_ylabel(f"loss $R_L$, $L = {DEPTH}$")
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure = Figure(figsize=(PAGE_WIDTH, 3.0), layout="constrained")
+    standard, look = next(iter(RECIPES)), looks(*PANELS.values())
+    for ax, (heading, names) in zip(figure.subplots(1, len(PANELS), sharey=True), PANELS.items(), strict=True):
+        for name in (standard, *names):
+            rows = table[table["recipe"] == name]
+            color, marker = ("0.5", "x") if name == standard else (look[name].color, look[name].marker)
+            ax.plot(rows["seconds"], rows["loss"], color=color, marker=marker, label=name)
+        ax.set_xscale("log")
+        ax.set_xticks(sorted(set(table["seconds"])), minor=False)
+        ax.set_xticks([], minor=True)
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.set_xlabel("wall time on one core, s")
+        ax.set_title(heading)
+        ax.legend()
+        ax.label_outer()
+    figure.axes[0].set_ylabel(f"loss $R_L$, $L = {DEPTH}$")
     return figure
-
-
-_FAMILIES: tuple[Callable[[Recipe], bool], ...] = (
-    lambda recipe: recipe.schedule is not cosine,
-    lambda recipe: recipe.rate == 1 and recipe.batch == 1,
-    lambda recipe: True,
-)
-"""Recipes that share a hue: those with another schedule, another rate or batch, and the others."""
 
 
 def main() -> None:

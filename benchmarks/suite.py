@@ -225,7 +225,7 @@ def draw(table: pd.DataFrame) -> Figure:
         ax.xaxis.set_major_formatter("{x:g}")
         ax.label_outer()
         if ax.get_subplotspec().is_first_col():
-            ax.set_ylabel("time of a literal step / ours")
+            ax.set_ylabel("literal time / ours" + (" (dashed: GPU)" if table["device"].nunique() > 1 else ""))
     return figure
 
 
