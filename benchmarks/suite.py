@@ -45,6 +45,9 @@ CASES = [
     Case("softmax", "context_updates", "difficult", 16, 16, 16, 64, 64),
 ]
 
+SYMBOLS = {"depth": "L", "context_length": "P", "dimension": "d", "width": "N", "target_size": "k"}
+"""Columns of bench.csv that are not named like the fields of a case."""
+
 MARKDOWN = {
     "attention": "attention",
     "variant": "variant",
@@ -60,6 +63,7 @@ MARKDOWN = {
     "ratio": "ratio",
     "one_core_ratio": "on one core",
     "sampling_share": "sampling",
+    "one_core_sampling_share": "sampling, one core",
     "peak_mib": "MiB",
     "gflop": "GFLOP",
     "literal_gflop": "literal",
@@ -139,13 +143,7 @@ def measure(case: Case, device: torch.device, best: tuple[float, float], turns: 
     batch = literal_batch(case, device)
     costs = alone(measure_literal_costs, case, batch, device) if batch else None
     batch = 0 if costs is None else batch
-    row: dict[str, Any] = dataclasses.asdict(case)
-    row = {
-        "L": row.pop("depth"),
-        "P": row.pop("context_length"),
-        "d": row.pop("dimension"),
-        "N": row.pop("width"),
-    } | row
+    row: dict[str, Any] = {SYMBOLS.get(name, name): value for name, value in dataclasses.asdict(case).items()}
     row |= {"device": device.type, "literal_batch": batch} | (costs or {})
     row |= alone(measure_costs, case, device) or {}
     row |= alone(measure_times, case, batch, device, turns) or {}
@@ -182,7 +180,7 @@ def markdown(table: pd.DataFrame) -> str:
     sections = []
     for device, rows in table.groupby("device", sort=False):
         first = rows.iloc[0]
-        rows = rows.assign(literal_ms=1e3 * rows.get("literal_s"), ours_ms=1e3 * rows["ours_s"])
+        rows = rows.assign(literal_ms=1e3 * rows["literal_s"], ours_ms=1e3 * rows["ours_s"])
         shown = rows.reindex(columns=list(MARKDOWN)).rename(columns=MARKDOWN)
         shares = [MARKDOWN[name] for name in MARKDOWN if name.endswith("_share")]
         shown[shares] = shown[shares].map(lambda share: f"{share:.0%}", na_action="ignore")
