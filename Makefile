@@ -4,7 +4,7 @@ READY := .venv/.ready
 STUDY ?= paper
 LAYER = $(if $(filter-out paper,$(STUDY)),--configfile config/$(STUDY).yaml)
 
-.PHONY: help quick paper plan figures report archive verify test test-slurm lint clean
+.PHONY: help quick paper plan figures report archive verify test test-slurm bench lint clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -36,6 +36,10 @@ test: lint ## every check: style, types, the workflow's lint, and the tests
 
 test-slurm: $(READY) ## a cut of the quick study on a Slurm cluster of its own, on this machine (as root, Debian or Ubuntu)
 	$(BIN)/pytest -s tests/slurm/check_*.py
+
+bench: $(READY) ## a training step against the paper's formulation, and stacked models: results/bench/ (needs an idle machine)
+	$(BIN)/python benchmarks/suite.py
+	$(BIN)/python benchmarks/stacking.py
 
 lint: $(READY) ## style, types and the workflow's lint alone
 	$(BIN)/ruff check .

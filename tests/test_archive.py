@@ -125,7 +125,7 @@ UNKNOWN_AUTHORS = {"ro-crate-1.2_86.2", "ro-crate-1.2_89.0", "ro-crate-1.2_90.1"
 
 
 def test_the_crate_is_valid(archive, monkeypatch, tmp_path):
-    """By roc-validator, required and recommended rules; the pages it asks for get the context that rocrate ships."""
+    """By roc-validator, required and recommended rules; pages that it asks for get the context that rocrate ships."""
     rocrate = pytest.importorskip("rocrate")
     monkeypatch.setenv("HOME", str(tmp_path))  # it keeps a cache there
     services = pytest.importorskip("rocrate_validator.services")

@@ -73,6 +73,11 @@ def test_softmax_does_the_products_that_it_must_and_no_more():
     assert needed <= flops("softmax", depth, difficult(d, length), count) <= 1.02 * needed
 
 
+def test_a_large_batch_is_met_in_parts_so_that_its_attention_is_never_whole():
+    d, length, depth, count = 16, 64, 64, 1024  # the whole attention has 2^22 elements, the tokens 2^20
+    assert large_arrays(2**20 + 1, "softmax", depth, difficult(d, length), count) == []
+
+
 @pytest.mark.parametrize("variant", ["controlled", "decoupled_values"])
 @pytest.mark.parametrize("a", [0.0, 1.0])
 def test_softmax_makes_the_attention_once_and_nothing_else_of_its_size(variant, a):
