@@ -106,6 +106,13 @@ def steps(project, command):
     return [line.removeprefix("OMP_NUM_THREADS=1 ").removeprefix(".venv/bin/") for line in lines]
 
 
+def measures(project, command):
+    """Check that a benchmark, which takes minutes, knows the options that are given."""
+    words = command.split()
+    usage = run(project, f"{sys.executable} {words[1]} --help")
+    assert all(word in usage for word in words[2:] if word.startswith("--"))
+
+
 def check(project, command):
     """Run or plan a command; fail for one that this module does not know how to."""
     words = command.split()
@@ -119,6 +126,8 @@ def check(project, command):
                     plan(project, step)
                 elif step.startswith("python -m "):
                     assert importlib.util.find_spec(step.split()[2])
+                elif step.startswith("python benchmarks/"):
+                    measures(project, step)
                 else:  # tests and linters, which CI runs by this very command
                     assert step.split()[0] in ("pytest", "ruff", "snakefmt", "mypy"), step
                     assert command in ("make test", "make test-slurm", "make lint")
@@ -126,6 +135,8 @@ def check(project, command):
             files = [word for word in words if "." in word]
             assert files and all((project / file).exists() for file in files)
             assert "pip install -r requirements.lock" in setup and "pip install --no-deps" in setup
+        case ".venv/bin/python":
+            measures(project, command)
         case "python":
             run(project, f"{sys.executable} {command.partition(' ')[2]}")
         case "head" | "tail" | "find":
