@@ -84,7 +84,9 @@ def project(tmp_path_factory):
 
 
 def run(project, command):
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "MPLBACKEND": "Agg"}
+    # what a `make test` around this test has set is none of the command's
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    environment = inherited | {"PYTHONPATH": str(ROOT / "src"), "MPLBACKEND": "Agg"}
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, shell=True)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr

@@ -81,7 +81,7 @@ def test_random_kills_of_a_training_end_with_the_same_bits(tmp_path):
 def test_a_killed_workflow_goes_on_where_it_was(tmp_path, finished):
     checkout = small(tmp_path)
     process = checkout.start(CUBE)
-    for _ in range(600):
+    for _ in range(3000):
         if list((tmp_path / RUNS).glob("L*.nc")):
             break
         time.sleep(0.1)
@@ -104,7 +104,7 @@ def test_a_second_snakemake_on_the_same_files_is_refused(tmp_path):
     checkout = small(tmp_path)
     process = checkout.start(CUBE)
     try:
-        for _ in range(600):
+        for _ in range(3000):
             if list((tmp_path / ".snakemake/locks").glob("*")):
                 break
             time.sleep(0.1)
@@ -165,7 +165,7 @@ def test_a_changed_recipe_evaluates_again_where_snakemake_knows_nothing_of_the_r
 def test_a_configuration_edited_while_jobs_run_trains_again_what_it_changes(tmp_path):
     checkout = small(tmp_path)
     process = checkout.start(CUBE)
-    for _ in range(600):
+    for _ in range(3000):
         if list((tmp_path / "results/toy/logs").rglob("L*.log")):
             break
         time.sleep(0.1)
