@@ -2,7 +2,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 STUDY ?= paper
-LAYER = $(if $(filter-out paper,$(STUDY)),--configfile config/$(STUDY).yaml)
+STUDIES = $(basename $(notdir $(wildcard config/*.yaml)))
+LAYER = $(if $(filter $(STUDY),$(STUDIES)),$(if $(filter-out paper,$(STUDY)),--configfile config/$(STUDY).yaml),\
+	$(error STUDY is $(STUDY), allowed are the files of config/: $(STUDIES)))
 
 .PHONY: help quick paper plan figures report archive verify test test-slurm bench lint clean
 .DEFAULT_GOAL := help

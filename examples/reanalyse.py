@@ -1,6 +1,6 @@
 """Refit a study's losses from its cube alone, over a range of depths of your own, without torch.
 
-    python examples/reanalyse.py results/paper/cubes/softmax_difficult.nc --from 16 --to 256 --plot refit.png
+    python examples/reanalyse.py results/paper/cubes/softmax_difficult.nc --from 8 --to 256 --plot refit.png
 
 Nothing here needs this package but `open_cube`, which checks the file, and `fit_power_law`; to read a cube,
 `xarray.open_dataset(path)` does as well.
@@ -18,7 +18,7 @@ def main():
     """Select, fit and plot."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("cube", nargs="?", default="results/paper/cubes/softmax_difficult.nc")
-    parser.add_argument("--from", dest="shallowest", type=int, default=4, help="shallowest depth fitted")
+    parser.add_argument("--from", dest="shallowest", type=int, default=1, help="shallowest depth fitted")
     parser.add_argument("--to", dest="deepest", type=int, default=256, help="deepest depth fitted")
     parser.add_argument("--target-size", type=int, default=2, help="k")
     parser.add_argument("--plot", default="reanalysis.png", help="where the figure goes")
@@ -26,6 +26,8 @@ def main():
 
     # The dimensions are L (depth), a, b (spectra k^-a, k^-b), k (target size) and seed; NaN where nothing was run.
     cube = open_cube(chosen.cube)
+    if chosen.target_size not in cube["k"].values:
+        parser.error(f"--target-size is {chosen.target_size}: the cube holds {', '.join(map(str, cube['k'].values))}")
     loss = cube["loss"].sel(k=chosen.target_size).mean("seed")
 
     figure, axes = plt.subplots(layout="constrained")
@@ -39,8 +41,8 @@ def main():
                 continue
             kept = curve.sel(L=slice(chosen.shallowest, chosen.deepest))
             name = f"(a, b) = ({a:g}, {b:g})"
-            if kept.size < 4:
-                print(f"{name}: {kept.size} depths in this range, at least 4 are needed")
+            if kept.size < 4:  # fewer than a fit takes; one with noise takes six and says so
+                print(f"{name}: {kept.size} depths in this range are too few")
                 continue
             fit = fit_power_law(kept["L"].values, kept.values)
             if fit.determined:

@@ -49,7 +49,7 @@ def test_the_example_says_when_depths_are_too_few(path, tmp_path):
     environment = {"PYTHONPATH": ":".join(sys.path), "MPLBACKEND": "Agg"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "(a, b) = (0, 0): 2 depths in this range, at least 4 are needed" in done.stdout
+    assert "(a, b) = (0, 0): 2 depths in this range are too few" in done.stdout
 
 
 @pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf"])
