@@ -31,7 +31,7 @@ archive: $(READY) ## a study as one zip to publish: make archive STUDY=quick wri
 	$(BIN)/snakemake archive --profile local $(LAYER)
 
 verify: $(READY) ## check an archive and draw its figures again: make verify ARCHIVE=results/quick/inverse-depth-quick.zip
-	$(BIN)/python -m inverse_depth.verify $(ARCHIVE)
+	$(BIN)/python -m inverse_depth.verify "$(ARCHIVE)"
 
 test: lint ## every check: style, types, the workflow's lint, and the tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadscope

@@ -223,6 +223,18 @@ def test_changed_contents_are_found_though_the_sums_fit(archive, tmp_path, name,
         verify(rewritten(archive, tmp_path, apply), str)
 
 
+def test_a_damaged_download_is_not_sound(archive, tmp_path, capsys):
+    with zipfile.ZipFile(archive) as held:
+        largest = max(held.infolist(), key=lambda entry: entry.compress_size)
+    content = bytearray(archive.read_bytes())
+    middle = largest.header_offset + largest.compress_size // 2
+    content[middle : middle + 64] = bytes(byte ^ 0xFF for byte in content[middle : middle + 64])
+    damaged = tmp_path / "damaged.zip"
+    damaged.write_bytes(content)
+    assert verification.main([str(damaged)]) == 1
+    assert "damaged.zip is not sound" in capsys.readouterr().err
+
+
 def test_the_command_ends_in_words(archive, tmp_path):
     command = [sys.executable, "-m", "inverse_depth.verify"]
     environment = {"PYTHONPATH": ":".join(sys.path)}

@@ -318,3 +318,20 @@ def test_settings_hold_what_a_result_depends_on_and_nothing_else():
         same_cube = other.experiment_settings("first") == study.experiment_settings("first")
         assert same_cube == (key in {f"{EXPERIMENT}.fit", "device", "study"}), key
     assert study.evaluation_settings("first", "a0.25_b1_k2")["evaluation_contexts"] == 256
+
+
+@pytest.mark.parametrize("value", ["!!bool maybe", "!!int ''", "!!timestamp x"])
+def test_a_value_that_is_not_what_its_tag_says_is_refused(tmp_path, value):
+    path = tmp_path / "odd.yaml"
+    path.write_text(f"study: {value}\n")
+    with pytest.raises(ConfigError, match=r"odd\.yaml: cannot be read as YAML"):
+        load_study(path)
+
+
+def test_nested_aliases_make_no_long_message(tmp_path):
+    lists = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 9))
+    path = tmp_path / "bomb.yaml"
+    path.write_text(f"l0: &l0 [x]\n{lists}study: *l8\n")
+    with pytest.raises(ConfigError) as caught:
+        load_study(path)
+    assert len(str(caught.value)) < 5000

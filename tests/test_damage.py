@@ -93,6 +93,7 @@ def test_a_small_file_that_declares_absurd_sizes_is_refused_before_anything_is_a
         ),
         (lambda cube: cube.assign_coords(L=[2, 2, 4]), "the coordinate L is no increasing list of finite numbers"),
         (lambda cube: cube.assign_coords(L=[1, 2, np.nan]), "the coordinate L is no increasing list"),
+        (lambda cube: cube.assign_coords(L=np.array([4, 2, 1], "uint8")), "the coordinate L is no increasing list"),
     ],
 )
 def test_what_is_no_cube_is_refused_in_words(cube, tmp_path, change, words):

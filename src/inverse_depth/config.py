@@ -271,7 +271,15 @@ def read_layer(path: str | Path) -> Mapping[str, Any]:
     """
     try:
         layer = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
+    except (
+        OSError,
+        UnicodeDecodeError,
+        yaml.YAMLError,
+        RecursionError,
+        ValueError,
+        LookupError,
+        AttributeError,
+    ) as error:
         raise ConfigError(f"{path}: cannot be read as YAML: {error}") from error
     if not isinstance(layer, Mapping):
         raise ConfigError(f"{path}: holds {type(layer).__name__}, must hold a mapping of keys")

@@ -104,6 +104,9 @@ def open_cube(path: str | Path) -> xr.Dataset:
         )
     for name in DIMENSIONS:
         values = cube[name].values
+        if values.dtype.kind not in "iuf":
+            raise StorageError(f"{path}: not a cube: the coordinate {name} holds no numbers")
+        values = values.astype(float)  # of unsigned numbers a difference is never negative
         if not (np.isfinite(values).all() and (np.diff(values) > 0).all()):
             raise StorageError(f"{path}: not a cube: the coordinate {name} is no increasing list of finite numbers")
     return cube

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
@@ -102,5 +103,5 @@ def _plain(message: str) -> str:
 
 
 def _brief(value: Any) -> str:
-    text = repr(value)
+    text = reprlib.repr(value) if isinstance(value, dict | list | tuple) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

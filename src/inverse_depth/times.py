@@ -66,6 +66,8 @@ def _like(study: Study, job: Path) -> tuple[str, float] | None:
 
     The job is given by its benchmark, <stage>/.../<name>.tsv.
     """
+    if len(job.parts) < 2:
+        return None
     stage, experiment, name = job.parts[0], job.parts[-2], job.stem
     if stage not in _SIZED:
         return f"{stage} of {study.study}", 1.0

@@ -185,8 +185,9 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         verify(Path(arguments[0]))
-    except ArchiveError as error:
-        print(f"{arguments[0]} is not sound.\n  {error}\n  Fetch it again, or make it anew.", file=sys.stderr)
+    except Exception as error:  # what a stranger's file can make its readers raise has no end
+        words = str(error) if isinstance(error, ArchiveError) else f"{type(error).__name__}: {error}"
+        print(f"{arguments[0]} is not sound.\n  {words}\n  Fetch it again, or make it anew.", file=sys.stderr)
         return 1
     print(f"{arguments[0]} is sound.")
     return 0
