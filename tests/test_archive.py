@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import re
+import struct
 import subprocess
 import sys
 import zipfile
@@ -225,10 +226,10 @@ def test_changed_contents_are_found_though_the_sums_fit(archive, tmp_path, name,
 
 def test_a_damaged_download_is_not_sound(archive, tmp_path, capsys):
     with zipfile.ZipFile(archive) as held:
-        largest = max(held.infolist(), key=lambda entry: entry.compress_size)
+        entry = next(one for one in held.infolist() if one.compress_type == zipfile.ZIP_DEFLATED)
     content = bytearray(archive.read_bytes())
-    middle = largest.header_offset + largest.compress_size // 2
-    content[middle : middle + 64] = bytes(byte ^ 0xFF for byte in content[middle : middle + 64])
+    name, extra = struct.unpack_from("<HH", content, entry.header_offset + 26)
+    content[entry.header_offset + 30 + name + extra] = 0xFF  # no block of deflate begins so
     damaged = tmp_path / "damaged.zip"
     damaged.write_bytes(content)
     assert verification.main([str(damaged)]) == 1
