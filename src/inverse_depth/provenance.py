@@ -23,6 +23,7 @@ _PLUMBING = {
     "inverse_depth",
     "inverse_depth.artifacts",
     "inverse_depth.config",
+    "inverse_depth.contents",
     "inverse_depth.explain",
     "inverse_depth.fields",
     "inverse_depth.joblog",
