@@ -81,6 +81,15 @@ def enlarged(file):
     new.attrs["_Netcdf4Dimid"] = np.int32(9)
 
 
+def scale_of_names(file, numbers):
+    """A new dimension whose coordinate holds characters, along the axes of these numbers."""
+    new = file.create_dataset("task", (2, 4 if numbers != [0, 8] else len(file["history"])), "S1")
+    new.attrs["CLASS"] = np.bytes_("DIMENSION_SCALE")
+    new.attrs["_Netcdf4Dimid"] = np.int32(9)
+    if numbers:
+        new.attrs["_Netcdf4Coordinates"] = np.array(numbers, "i4")
+
+
 def link(target):
     def change(file):
         del file["seconds"]
@@ -123,7 +132,11 @@ HOSTILE = {
     "too many axes": (attribute("loss", "_Netcdf4Coordinates", np.zeros(999, "i4")), "is absent or not 5 integer"),
     "axes without dimensions": (attribute("loss", "DIMENSION_LIST", None), "DIMENSION_LIST of 'loss'"),
     "dimensions as numbers": (attribute("loss", "DIMENSION_LIST", np.arange(5)), "DIMENSION_LIST of 'loss'"),
-    "scale of two axes": (attribute("mode_loss", "CLASS", np.bytes_("DIMENSION_SCALE")), "is absent or not|has 6 axes"),
+    "scale of two axes": (attribute("mode_loss", "CLASS", np.bytes_("DIMENSION_SCALE")), "is absent or not"),
+    "scale without axes": (lambda f: scale_of_names(f, []), "_Netcdf4Coordinates of 'task' is absent or not 2"),
+    "scale of foreign axes": (lambda f: scale_of_names(f, [9, 77]), "an axis of 'task', of length 4, is not one of"),
+    "scale of other axes": (lambda f: scale_of_names(f, [0, 1]), "an axis of 'task', of length 4, is not one of"),
+    "scale that is no axis": (lambda f: scale_of_names(f, [0, 8]), "the _Netcdf4Coordinates of 'task' are not the"),
     "no scale": (attribute("L", "CLASS", None), "numbered|DIMENSION_LIST of 'L'"),
     "scaled": (attribute("loss", "scale_factor", 2.0), "attribute 'scale_factor'; numbers must be held as they are"),
     "offset": (attribute("steps", "add_offset", 2.0), "attribute 'add_offset'"),
@@ -280,7 +293,7 @@ def test_what_the_package_itself_may_write_passes(tmp_path):
             "none": (("x", "empty"), np.zeros((2, 0))),
             "plain": ("without", np.arange(3.0)),
         },
-        {"x": [1, 2], "name": ("x", ["one", "three"])},
+        {"x": [1, 2], "name": ("x", ["one", "three"]), "task": ["easy", "difficult"]},
         {"long": "x" * 100_000, "snow": "\u2603", "numbers": [1.5, 2.5]},
     )
     write_dataset(dataset, tmp_path / "ours.nc")

@@ -185,13 +185,15 @@ def _check_dimensions(variables: dict[str, Any]) -> None:
     if sorted(numbers) != list(range(len(scales))):
         raise ContentsError(f"its dimensions are numbered {sorted(numbers)[:10]}; must be from 0, each once")
     numbered = dict(zip(scales, numbers, strict=True))
+    named = {number: name for name, number in numbered.items()}
     for name, variable in variables.items():
-        if name in scales:
-            axes = [name]
-            if variable.ndim != 1:
-                raise ContentsError(f"the dimension {name!r} has {variable.ndim} axes; must have one")
-        else:
+        if name not in scales:
             axes = _axes(name, variable)
+        elif variable.ndim == 1:
+            axes = [name]
+        else:  # a coordinate of names, as characters: its further axes are known by their numbers alone
+            own = _integers(name, variable, "_Netcdf4Coordinates", variable.ndim)
+            axes = [name, *(named.get(number, "") for number in own[1:])]
         for axis, length in zip(axes, variable.shape, strict=True):
             if axis not in scales or len(scales[axis]) != length:
                 raise ContentsError(f"an axis of {name!r}, of length {length}, is not one of the file's dimensions")
