@@ -1,6 +1,7 @@
 """Cubes as a stranger may craft them, with a valid checksum: each is refused in words, or opens."""
 
 import os
+import subprocess
 import sys
 import zlib
 
@@ -203,6 +204,39 @@ def test_a_crafted_cube_is_refused_in_words(cube, tmp_path, kind):
     seal(path)
     with pytest.raises(StorageError, match=rf"crafted\.nc: .*({words})"):
         open_cube(path)
+
+
+@pytest.mark.parametrize(("place", "size"), [(0, 0), (0, 15), (0, 2**63), (1, 2**64 - 16), (1, 2**64 - 1)])
+def test_a_heap_in_which_hdf5_goes_round_for_ever_is_refused(cube, tmp_path, place, size):
+    """An object of the heap (its free space is number 0) that takes no room; in a process, for it cannot be stopped."""
+    content, path = bytearray(cube.read_bytes()[:-87]), tmp_path / "ring.nc"
+    first = content.index(b"GCOL\x01") + 16
+    content[first : first + 2] = place.to_bytes(2, "little")
+    content[first + 8 : first + 16] = size.to_bytes(8, "little")
+    path.write_bytes(content)
+    seal(path)
+    code = "import sys; from inverse_depth import open_cube; open_cube(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60)
+    assert f"StorageError: {path}: its heap at byte" in done.stderr
+
+
+@pytest.mark.parametrize(("place", "byte"), [(9, 4), (10, 2), (12, 1), (8, 1)])
+def test_addresses_of_another_kind_are_refused(cube, tmp_path, place, byte):
+    content, path = bytearray(cube.read_bytes()[:-87]), tmp_path / "short.nc"
+    content[place] = byte
+    path.write_bytes(content)
+    seal(path)
+    with pytest.raises(StorageError, match=r"short\.nc: damaged, or not a NetCDF-4 file"):
+        open_cube(path)
+
+
+def test_the_header_of_older_libraries_opens(tmp_path):
+    """Version 0 of HDF5's superblock."""
+    with h5py.File(tmp_path / "old.nc", "w", libver=("earliest", "v108")) as file:
+        file.attrs["format"] = np.bytes_("inverse-depth 1")
+    assert (tmp_path / "old.nc").read_bytes()[8] == 0
+    seal(tmp_path / "old.nc")
+    assert read_dataset(tmp_path / "old.nc").attrs["format"] == "inverse-depth 1"
 
 
 def test_an_array_of_many_chunks_is_refused(tmp_path):

@@ -31,6 +31,10 @@ MOST_CHARACTERS, LONGEST_NAME = 2**20, 256
 _DEFLATE_RATIO = 1032
 """The most by which deflate shortens anything, so that a file of n bytes holds at most this many times n."""
 
+MOST_HEAP_OBJECTS = 2**20
+"""Of all its texts of any length, and references of axes to dimensions."""
+
+_HEAP = b"GCOL\x01"
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _PACKING = ("scale_factor", "add_offset", "missing_value", "_Unsigned")
 """Attributes by which a reader would turn an array into a larger one; this package writes numbers as they are."""
@@ -61,6 +65,10 @@ def check_contents(body: bytes) -> None:
 
     if not body.startswith(_SIGNATURE):
         raise FormatError(f"it begins with {body[:8]!r}, a NetCDF-4 file with {_SIGNATURE!r}")
+    sizes, base = (13, 24) if body[8:9] == b"\0" else (9, 12)  # where versions 0, and 2 and 3 of the header have them
+    if body[sizes : sizes + 2] != b"\x08\x08" or body[base : base + 8] != bytes(8):
+        raise FormatError("its addresses and lengths are not of 8 bytes each, from the file's start")
+    _check_heaps(body)
     with h5py.File(io.BytesIO(body), "r") as file:
         variables = _variables(file)
         room = MOST_ATTRIBUTE_BYTES
@@ -74,6 +82,26 @@ def check_contents(body: bytes) -> None:
         _check_dimensions(variables)
         for name, variable in variables.items():
             _check_chunks(name, variable)
+
+
+def _check_heaps(body: bytes) -> None:
+    """Refuse a global heap (of texts and references) in which HDF5, up to 2.0 at least, would go round for ever.
+
+    A heap is a header of 16 bytes, with the heap's size, and objects: a header of 16 bytes each, with number and size,
+    and then as many bytes, up to the next multiple of 8. The free space has number 0, and its size includes the header.
+    """
+    start, left = -1, MOST_HEAP_OBJECTS
+    while (start := body.find(_HEAP, start + 1)) >= 0:
+        place, end = start + 16, start + int.from_bytes(body[start + 8 : start + 16], "little")
+        if end > len(body):  # which HDF5 refuses
+            continue
+        while place + 16 <= end:
+            size = int.from_bytes(body[place + 8 : place + 16], "little")
+            step = 16 + -(-size // 8) * 8 if any(body[place : place + 2]) else size
+            left -= 1
+            if not 16 <= step <= end - place or left < 0:
+                raise ContentsError(f"its heap at byte {start:,} holds an object of {size:,} bytes, or too many")
+            place += step
 
 
 def _variables(file: h5py.File) -> dict[str, Any]:
