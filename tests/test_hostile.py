@@ -173,7 +173,10 @@ HOSTILE = {
     "complex numbers": (lambda f: again(f, dtype="c16"), "'loss' holds neither numbers nor characters"),
     "loss of characters": (lambda f: again(f, dtype="S1"), "(its loss holds|not a cube)"),
     "loss of integers": (lambda f: again(f, dtype="i8"), "its loss holds int64; allowed are floats"),
-    "loss of one axis": (lambda f: f.move("steps", "x") or f.move("loss", "steps") or f.move("L", "loss"), "."),
+    "foreign letters": (
+        lambda f: f.create_dataset("t", (), "S1").attrs.create("_Encoding", "idna"),
+        "'_Encoding' of 't'",
+    ),
     "no loss": (lambda f: f.__delitem__("loss"), "allowed is a variable 'loss' over L, a, b, k, seed"),
     "many characters": (enlarged, "arrays of characters hold 1,048,577"),
     "foreign filter": (lambda f: again(f, chunks=True, compression="lzf"), r"has the filters \[32000\]"),

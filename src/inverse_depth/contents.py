@@ -149,6 +149,8 @@ def _check_attributes(where: str, owner: Any, room: int) -> int:
             continue
         if kind.get_class() not in (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING):
             raise ContentsError(f"the attribute {name!r} of {where!r} is neither text nor numbers")
+        if name == "_Encoding" and owner.attrs[name] not in (b"utf-8", "utf-8"):
+            raise ContentsError(f"the '_Encoding' of {where!r} is another than utf-8")
         if name == "_FillValue" and (
             owner.dtype.kind != "f" or attribute.dtype != owner.dtype or attribute.shape != (1,)
         ):
