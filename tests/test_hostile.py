@@ -178,6 +178,19 @@ HOSTILE = {
         "'_Encoding' of 't'",
     ),
     "no loss": (lambda f: f.__delitem__("loss"), "allowed is a variable 'loss' over L, a, b, k, seed"),
+    "variable named as the messages name the file": (
+        lambda f: [f.create_dataset("the file", (), "f8"), f.attrs.create("config", np.zeros(1, [("x", "f8")]))],
+        "'config' of 'the file' is neither text nor numbers",
+    ),
+    "references of the file itself": (
+        lambda f: f.attrs.create("DIMENSION_LIST", np.zeros(1, [("x", "f8")])),
+        "neither text nor numbers",
+    ),
+    "dimension with dimensions": (attribute("L", "DIMENSION_LIST", 1.0), "'L' refers to dimensions itself"),
+    "marks of any length": (
+        attribute("L", "CLASS", "DIMENSION_SCALE", dtype=h5py.string_dtype()),
+        "'CLASS' of 'L' is not text of a fixed length",
+    ),
     "many characters": (enlarged, "arrays of characters hold 1,048,577"),
     "foreign filter": (lambda f: again(f, chunks=True, compression="lzf"), r"has the filters \[32000\]"),
     "bits cut": (lambda f: again(f, dtype="i8", chunks=True, scaleoffset=0), r"has the filters \[6\]"),

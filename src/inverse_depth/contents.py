@@ -72,7 +72,7 @@ def check_contents(body: bytes) -> None:
     with h5py.File(io.BytesIO(body), "r") as file:
         variables = _variables(file)
         room = MOST_ATTRIBUTE_BYTES
-        for name, owner in {"the file": file, **variables}.items():
+        for name, owner in [("the file", file), *variables.items()]:
             room -= _check_attributes(name, owner, room)
         for name, variable in variables.items():
             _check_values(name, variable)
@@ -142,11 +142,13 @@ def _check_attributes(where: str, owner: Any, room: int) -> int:
         if taken <= room and kind.get_class() == h5py.h5t.STRING and kind.is_variable_str():
             if math.prod(attribute.shape) != 1:  # all may point to the same long text
                 raise ContentsError(f"the attribute {name!r} of {where!r} is a list of texts; allowed is one")
+            if name in ("CLASS", "NAME"):
+                raise ContentsError(f"the attribute {name!r} of {where!r} is not text of a fixed length")
             taken += len(str(owner.attrs[name]))
         if taken > room:
             raise ContentsError(f"attributes of more than {MOST_ATTRIBUTE_BYTES:,} bytes; allowed are no more in all")
-        if name in ("DIMENSION_LIST", "REFERENCE_LIST"):  # of the first more below; nothing reads the second
-            continue
+        if name in ("DIMENSION_LIST", "REFERENCE_LIST") and isinstance(owner, h5py.Dataset):
+            continue  # of the first more below; nothing reads the second
         if kind.get_class() not in (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING):
             raise ContentsError(f"the attribute {name!r} of {where!r} is neither text nor numbers")
         if name == "_Encoding" and owner.attrs[name] not in (b"utf-8", "utf-8"):
@@ -227,6 +229,8 @@ def _check_dimensions(variables: dict[str, Any]) -> None:
         for axis, length in zip(axes, variable.shape, strict=True):
             if axis not in scales or len(scales[axis]) != length:
                 raise ContentsError(f"an axis of {name!r}, of length {length}, is not one of the file's dimensions")
+        if name in scales and "DIMENSION_LIST" in variable.attrs:
+            raise ContentsError(f"the dimension {name!r} refers to dimensions itself")
         own = [numbered[axis] for axis in axes]
         if (
             "_Netcdf4Coordinates" in variable.attrs
