@@ -236,6 +236,18 @@ def test_a_heap_in_which_hdf5_goes_round_for_ever_is_refused(cube, tmp_path, pla
     assert f"StorageError: {path}: its heap at byte" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("place", "value"), [(6, 0), (6, 0xFF000200), (10, 0), (10, 2**16 - 1), (12, 2**16 - 1), (5, 0)]
+)
+def test_an_index_of_absurd_sizes_is_refused_before_hdf5_meets_it(cube, place, value):
+    content = bytearray(cube.read_bytes()[:-87])
+    start = content.index(b"BTHD\0")
+    width = {5: 1, 6: 4}.get(place, 2)
+    content[start + place : start + place + width] = value.to_bytes(width, "little")
+    with pytest.raises(contents.ContentsError, match=f"its index at byte {start:,} has nodes of"):
+        contents.check_contents(bytes(content))
+
+
 @pytest.mark.parametrize(("place", "byte"), [(9, 4), (10, 2), (12, 1), (8, 1)])
 def test_addresses_of_another_kind_are_refused(cube, tmp_path, place, byte):
     content, path = bytearray(cube.read_bytes()[:-87]), tmp_path / "short.nc"

@@ -10,7 +10,9 @@ from __future__ import annotations
 import io
 import itertools
 import math
+import struct
 import zlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,7 +36,6 @@ _DEFLATE_RATIO = 1032
 MOST_HEAP_OBJECTS = 2**20
 """Of all its texts of any length, and references of axes to dimensions."""
 
-_HEAP = b"GCOL\x01"
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _PACKING = ("scale_factor", "add_offset", "missing_value", "_Unsigned")
 """Attributes by which a reader would turn an array into a larger one; this package writes numbers as they are."""
@@ -69,6 +70,7 @@ def check_contents(body: bytes) -> None:
     if body[sizes : sizes + 2] != b"\x08\x08" or body[base : base + 8] != bytes(8):
         raise FormatError("its addresses and lengths are not of 8 bytes each, from the file's start")
     _check_heaps(body)
+    _check_indexes(body)
     with h5py.File(io.BytesIO(body), "r") as file:
         variables = _variables(file)
         room = MOST_ATTRIBUTE_BYTES
@@ -84,14 +86,22 @@ def check_contents(body: bytes) -> None:
             _check_chunks(name, variable)
 
 
+def _places(body: bytes, mark: bytes) -> Iterator[int]:
+    """Give every place at which a mark stands."""
+    place = body.find(mark)
+    while place >= 0:
+        yield place
+        place = body.find(mark, place + 1)
+
+
 def _check_heaps(body: bytes) -> None:
     """Refuse a global heap (of texts and references) in which HDF5, up to 2.0 at least, would go round for ever.
 
     A heap is a header of 16 bytes, with the heap's size, and objects: a header of 16 bytes each, with number and size,
     and then as many bytes, up to the next multiple of 8. The free space has number 0, and its size includes the header.
     """
-    start, left = -1, MOST_HEAP_OBJECTS
-    while (start := body.find(_HEAP, start + 1)) >= 0:
+    left = MOST_HEAP_OBJECTS
+    for start in _places(body, b"GCOL\x01"):
         place, end = start + 16, start + int.from_bytes(body[start + 8 : start + 16], "little")
         if end > len(body):  # which HDF5 refuses
             continue
@@ -102,6 +112,14 @@ def _check_heaps(body: bytes) -> None:
             if not 16 <= step <= end - place or left < 0:
                 raise ContentsError(f"its heap at byte {start:,} holds an object of {size:,} bytes, or too many")
             place += step
+
+
+def _check_indexes(body: bytes) -> None:
+    """Refuse an index (a B-tree) by whose sizes HDF5, up to 2.0 at least, would divide by zero or take all memory."""
+    for start in _places(body, b"BTHD\0"):
+        kind, node, record, depth = struct.unpack_from("<BIHH", body[start + 5 : start + 14].ljust(9))
+        if kind <= 11 and not (kind and 2**6 <= node <= 2**16 and 4 <= record <= 64 and depth <= 8):
+            raise ContentsError(f"its index at byte {start:,} has nodes of {node:,} bytes, with records of {record:,}")
 
 
 def _variables(file: h5py.File) -> dict[str, Any]:
