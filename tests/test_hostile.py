@@ -248,6 +248,15 @@ def test_an_index_of_absurd_sizes_is_refused_before_hdf5_meets_it(cube, place, v
         contents.check_contents(bytes(content))
 
 
+@pytest.mark.parametrize(("place", "value"), [(7, 1), (110, 0), (112, 0), (122, 0), (128, 2**15), (130, 0)])
+def test_a_heap_of_absurd_sizes_is_refused_before_hdf5_meets_it(cube, place, value):
+    content = bytearray(cube.read_bytes()[:-87])
+    start = content.index(b"FRHP\0")
+    content[start + place : start + place + 2] = value.to_bytes(2, "little")
+    with pytest.raises(contents.ContentsError, match=f"its heap of names at byte {start:,} has"):
+        contents.check_contents(bytes(content))
+
+
 @pytest.mark.parametrize(("place", "byte"), [(9, 4), (10, 2), (12, 1), (8, 1)])
 def test_addresses_of_another_kind_are_refused(cube, tmp_path, place, byte):
     content, path = bytearray(cube.read_bytes()[:-87]), tmp_path / "short.nc"

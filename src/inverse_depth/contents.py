@@ -115,11 +115,21 @@ def _check_heaps(body: bytes) -> None:
 
 
 def _check_indexes(body: bytes) -> None:
-    """Refuse an index (a B-tree) by whose sizes HDF5, up to 2.0 at least, would divide by zero or take all memory."""
+    """Refuse an index of names (a B-tree and a heap of its own) by whose sizes HDF5, up to 2.0, crashes or never ends.
+
+    Of the heaps' sizes HDF5 knows no others than those here, unless a program asks for them.
+    """
     for start in _places(body, b"BTHD\0"):
-        kind, node, record, depth = struct.unpack_from("<BIHH", body[start + 5 : start + 14].ljust(9))
+        kind, node, record, depth = struct.unpack("<BIHH", body[start + 5 : start + 14].ljust(9))
         if kind <= 11 and not (kind and 2**6 <= node <= 2**16 and 4 <= record <= 64 and depth <= 8):
             raise ContentsError(f"its index at byte {start:,} has nodes of {node:,} bytes, with records of {record:,}")
+    for start in _places(body, b"FRHP\0"):
+        (filters,) = struct.unpack("<H", body[start + 7 : start + 9].ljust(2))
+        width, first, largest, bits, rows = struct.unpack("<HQQHH", body[start + 110 : start + 132].ljust(22))
+        if filters or (width, largest, rows) != (4, 2**16, 1) or (first, bits) not in ((512, 32), (1024, 40)):
+            raise ContentsError(
+                f"its heap of names at byte {start:,} has {width:,} blocks in a row, the first of {first:,}"
+            )
 
 
 def _variables(file: h5py.File) -> dict[str, Any]:
