@@ -11,7 +11,7 @@ from checkout import ROOT, TOY
 
 from inverse_depth.config import load_study
 from inverse_depth.outlook import Job, Outlook, left, plan, words_for
-from inverse_depth.times import Times, read_seconds
+from inverse_depth.times import Times, job_times, read_seconds
 
 NEVER = SimpleNamespace(
     forced=False, missing_output=set(), incomplete_output=set(), params_changed=None, input_changed=False,
@@ -79,6 +79,14 @@ def test_another_job_takes_what_it_took_before_or_what_its_stage_takes(tmp_path)
 def test_a_benchmark_that_is_not_whole_tells_nothing(tmp_path, text):
     (tmp_path / "b.tsv").write_text(text)
     assert read_seconds(tmp_path / "b.tsv") is None
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "-5", "1e308", "-", "NA", "12 s"])
+def test_a_benchmark_that_holds_no_time_is_no_record(tmp_path, seconds):
+    for job in ("train/softmax_easy/L1_a0_b0_k1_s0", "fits/softmax_easy"):
+        record(tmp_path, study(), job, seconds)
+        assert expected(tmp_path, study(), job) is None
+    assert job_times(tmp_path / study().study / "benchmarks") == {}
 
 
 @pytest.mark.parametrize(

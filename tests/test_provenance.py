@@ -144,30 +144,75 @@ def test_attributes_say_where_a_file_comes_from():
     assert found == provenance.attributes("A title", {"depth": 4})
 
 
-def test_commit_names_the_commit_and_marks_edits(tmp_path, monkeypatch):
-    git = shutil.which("git")
-    if git is None:
+@pytest.fixture
+def git(monkeypatch):
+    """Run git in a folder."""
+    command = shutil.which("git")
+    if command is None:
         pytest.skip("git is not installed")
 
-    def run(*arguments):
+    def run(folder, *arguments):
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-        done = subprocess.run([git, "-C", tmp_path, *identity, *arguments], check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            [command, "-C", folder, *identity, *arguments], check=True, capture_output=True, text=True
+        )
         return done.stdout.strip()
 
-    monkeypatch.setattr(provenance, "_PACKAGE", tmp_path)
-    (tmp_path / "file").write_text("a")
-    run("init")
-    run("add", "file")
-    run("commit", "-m", "first")
-    head = run("rev-parse", "HEAD")
-    assert head.startswith(provenance.commit())
-    (tmp_path / "file").write_text("b")
+    return run
+
+
+@pytest.fixture
+def checkout(git, tmp_path, monkeypatch):
+    """A repository of the project, with one commit; its package is taken for this one."""
+    root = tmp_path / "checkout"
+    package = root / "src/inverse_depth"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (root / "pyproject.toml").write_text('[project]\nname = "inverse-depth"\n')
+    git(root, "init")
+    git(root, "add", ".")
+    git(root, "commit", "-m", "first")
+    monkeypatch.setattr(provenance, "_PACKAGE", package)
+    return root
+
+
+def test_commit_names_the_commit_and_marks_edits(git, checkout):
+    head = git(checkout, "rev-parse", "HEAD")
+    assert provenance.commit() != "unknown" and head.startswith(provenance.commit())
+    (checkout / "src/inverse_depth/__init__.py").write_text("edited")
     assert provenance.commit().endswith("-dirty")
 
 
-def test_commit_outside_git_or_without_git_is_unknown(tmp_path, monkeypatch):
-    monkeypatch.setattr(provenance, "_PACKAGE", tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+def test_commit_is_not_that_of_a_repository_that_the_environment_points_to(git, checkout, tmp_path, monkeypatch):
+    head = git(checkout, "rev-parse", "HEAD")
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init")
+    git(other, "commit", "--allow-empty", "-m", "of another project")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    assert head.startswith(provenance.commit())
+    monkeypatch.setenv("GIT_WORK_TREE", str(other))
+    assert head.startswith(provenance.commit())
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "none"))
+    assert head.startswith(provenance.commit())
+
+
+@pytest.mark.parametrize("place", [".venv/lib/site-packages/inverse_depth", "src/inverse_depth", "inverse_depth"])
+@pytest.mark.parametrize("tracked", [False, True])
+def test_commit_is_not_that_of_a_foreign_repository_that_holds_the_package(git, tmp_path, monkeypatch, place, tracked):
+    package = tmp_path / "foreign" / place
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (tmp_path / "foreign/pyproject.toml").write_text('[project]\nname = "foreign"\n')
+    git(tmp_path / "foreign", "init")
+    git(tmp_path / "foreign", "add", "." if tracked else "pyproject.toml")
+    git(tmp_path / "foreign", "commit", "-m", "foreign")
+    monkeypatch.setattr(provenance, "_PACKAGE", package)
     assert provenance.commit() == "unknown"
-    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def test_commit_outside_git_or_without_git_is_unknown(checkout, monkeypatch):
+    shutil.rmtree(checkout / ".git")
+    assert provenance.commit() == "unknown"
+    monkeypatch.setenv("PATH", str(checkout))
     assert provenance.commit() == "unknown"

@@ -1,5 +1,6 @@
 """Training: pure batches, resuming to the same bits, convergence, and clear ends."""
 
+import hashlib
 import itertools
 import os
 import shutil
@@ -99,6 +100,37 @@ def test_a_damaged_or_foreign_checkpoint_is_named_and_ignored(tmp_path):
     lines = []
     train(tmp_path, recipe=BRIEF.model_copy(update={"batch_size": 8}), log=lines.append)
     assert "other settings" in lines[0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [1, 2], 3, "text", None, torch.zeros(2), {}, {"identity": "me"}, {"state": {}},
+        {"identity": "me", "state": [1]}, {"identity": torch.zeros(2), "state": {}},
+    ],
+)  # fmt: skip
+def test_a_whole_file_that_holds_no_state_is_named_and_ignored(tmp_path, monkeypatch, content):
+    save, path = torch.save, tmp_path / "run.pt"
+    monkeypatch.setattr(torch, "save", lambda value, file: save(content, file))
+    checkpoints.save(path, "me", {})
+    state, reason = checkpoints.load(path, "me", CPU)
+    assert state is None and reason.startswith(f"checkpoint {path} holds no state of a run and was ignored")
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_any_bytes_with_a_fitting_checksum_are_named_and_ignored(tmp_path):
+    checkpoints.save(tmp_path / "run.pt", "me", {"losses": torch.zeros(3), "step": 1})
+    start = len(checkpoints._MAGIC) + 32
+    whole, rng = (tmp_path / "run.pt").read_bytes()[start:], np.random.default_rng(0)
+    bodies = [b"", b"nonsense", b"PK\x05\x06" + bytes(18), b"\x80\x02.", b"\x80\x02]q\x00X\xff\xff\xff\x7f."]
+    pickled = whole.index(b"\x80\x02")
+    for _ in range(300):
+        at = int(rng.integers(pickled, pickled + 200))
+        bodies.append(whole[:at] + rng.bytes(2) + whole[at + 2 :])
+    for body in bodies:
+        (tmp_path / "run.pt").write_bytes(checkpoints._MAGIC + hashlib.sha256(body).digest() + body)
+        state, reason = checkpoints.load(tmp_path / "run.pt", "me", CPU)
+        assert isinstance(state, dict) or (state is None and str(tmp_path / "run.pt") in reason)
 
 
 def test_a_checkpoint_holds_no_code(tmp_path):

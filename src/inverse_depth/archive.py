@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -52,14 +52,16 @@ def write_archive(results: Path, files: Iterable[Path], project: Path, path: Pat
     licence = resources.files("inverse_depth").joinpath("data/LICENSE-DATA.txt").read_bytes()
     contents |= {"LICENSE-CODE.txt": (project / "LICENSE").read_bytes(), "LICENSE-DATA.txt": licence}
     contents |= {name: (project / name).read_bytes() for name in ("CITATION.cff", *_CODE_FILES)}
-    made = _artifacts(contents)
+    made = whole_artifacts(contents)
     for name in made:
         if ARTIFACTS[name].kind == "figure":
             inputs = {argument: results / file for argument, file in ARTIFACTS[name].inputs.items()}
             contents[f"figures/{name}.json"] = _json(drawn_data(make(name, inputs)))
     datasets = {name: read_dataset(results / name).attrs for name in sorted(contents) if name.endswith(".nc")}
     study = yaml.safe_load(contents["config.yaml"])["study"]
-    contents[PROVENANCE] = _json(_provenance(study, made, datasets, contents))
+    sums = {name: _sum(content) for name, content in contents.items()}
+    archived = {"study": study, "paper": REFERENCE, "archived_with": {"commit": commit(), "versions": versions()}}
+    contents[PROVENANCE] = _json(archived | origins(datasets, sums))
     contents["README.md"] = readme(study, {name: results / name for name in datasets}, contents).encode()
     contents[CRATE] = _json(_crate(study, contents, made))
     contents[SUMS] = "".join(f"{_sum(contents[name])}  {name}\n" for name in sorted(contents)).encode()
@@ -70,21 +72,32 @@ def write_archive(results: Path, files: Iterable[Path], project: Path, path: Pat
             archive.writestr(entry, contents[name], compresslevel=6)
 
 
-def _artifacts(contents: Mapping[str, bytes]) -> dict[str, list[str]]:
-    """Files of every artifact that is whole: those it is made from are there, too."""
+def whole_artifacts(names: Collection[str]) -> dict[str, list[str]]:
+    """Files of every artifact of which all are among the names, and those it is made from, too."""
     found = {}
     for name, artifact in ARTIFACTS.items():
         suffixes = ("pdf", "png") if artifact.kind == "figure" else ("csv", "md", "tex")
         files = [f"{artifact.kind}s/{name}.{suffix}" for suffix in suffixes]
-        if set(files) | set(artifact.inputs.values()) <= set(contents):
+        if set(files) | set(artifact.inputs.values()) <= set(names):
             found[name] = files
     return found
 
 
-def _provenance(
-    study: str, made: Mapping[str, list[str]], datasets: Mapping[str, Mapping[str, Any]], contents: Mapping[str, bytes]
-) -> dict[str, Any]:
-    """Where everything comes from: files of data from their attributes, artifacts from their inputs and code."""
+def origins(datasets: Mapping[str, Mapping[str, Any]], sums: Mapping[str, str]) -> dict[str, Any]:
+    """Where everything comes from: files of data from their attributes, artifacts from their inputs and code.
+
+    Parameters
+    ----------
+    datasets : mapping
+        Name of each NetCDF file to its attributes.
+    sums : mapping of str to str
+        Name of each file to its SHA-256.
+
+    Returns
+    -------
+    dict
+        ``datasets``, ``fits`` and ``artifacts``, each by name.
+    """
     kept = ("title", "source", "config_hash", "commit", "training_commits", "device")
     artifacts = {
         name: {
@@ -92,28 +105,22 @@ def _provenance(
             "function": ARTIFACTS[name].function,
             "code_hash": code_hash(ARTIFACTS[name].function.partition(":")[0]),
             "inputs": {
-                argument: {"file": file, "sha256": _sum(contents[file])}
-                for argument, file in ARTIFACTS[name].inputs.items()
+                argument: {"file": file, "sha256": sums[file]} for argument, file in ARTIFACTS[name].inputs.items()
             },
-            "outputs": {file: _sum(contents[file]) for file in files},
+            "outputs": {file: sums[file] for file in files},
         }
-        for name, files in made.items()
+        for name, files in whole_artifacts(sums).items()
     }
     fits = {
         name: {"fitted_from": f"cubes/{Path(name).stem}.nc", "code_hash": code_hash("inverse_depth.fits")}
-        for name in sorted(contents)
+        for name in sorted(sums)
         if name.startswith("fits/")
     }
     data = {
         name: {key: str(attrs[key]) for key in kept if key in attrs} | {"versions": _parsed(attrs.get("versions"))}
         for name, attrs in datasets.items()
     }
-    archived = {"commit": commit(), "versions": versions()}
-    return {"study": study, "paper": REFERENCE, "archived_with": archived} | {
-        "datasets": data,
-        "fits": fits,
-        "artifacts": artifacts,
-    }
+    return {"datasets": data, "fits": fits, "artifacts": artifacts}
 
 
 def _crate(study: str, contents: Mapping[str, bytes], made: Mapping[str, list[str]]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +51,13 @@ def load(path: Path, identity: str, device: torch.device) -> tuple[dict[str, Any
         return None, f"checkpoint {path} is damaged and was ignored, starting from the beginning"
     try:
         saved = torch.load(io.BytesIO(body), map_location=device, weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+    except Exception as error:  # a file that is none of ours can raise many kinds
         return None, f"checkpoint {path} cannot be read ({error}) and was ignored, starting from the beginning"
-    if saved["identity"] != identity:
+    match saved:
+        case {"identity": str() as found, "state": dict() as state}:
+            pass
+        case _:
+            return None, f"checkpoint {path} holds no state of a run and was ignored, starting from the beginning"
+    if found != identity:
         return None, f"checkpoint {path} belongs to other settings and was ignored, starting from the beginning"
-    return saved["state"], f"resuming from {path}"
+    return state, f"resuming from {path}"

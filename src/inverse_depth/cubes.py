@@ -15,9 +15,6 @@ from inverse_depth.storage import StorageError, read_dataset
 
 DIMENSIONS = ("L", "a", "b", "k", "seed")
 
-MOST_BYTES = 2**32
-"""What a cube's arrays may take in memory: 4 GiB, thousands of times what the paper's cubes do."""
-
 _COORDINATES = {
     "L": {"long_name": "depth, the number of residual layers", "units": "1"},
     "a": {"long_name": "exponent of the input spectrum, lambda_k = k^-a", "units": "1"},
@@ -92,16 +89,18 @@ def open_cube(path: str | Path) -> xr.Dataset:
     Raises
     ------
     StorageError
-        If the path is no file's, or the file is damaged, no cube or larger than MOST_BYTES; the message names it, what
-        was found and what is allowed.
+        If the path is no file's, or the file cannot be read, is damaged, no cube, or holds what no cube of this package
+        does; the message names it, what was found and what is allowed.
     """
-    cube = read_dataset(path, most_bytes=MOST_BYTES)
+    cube = read_dataset(path)
     missing = [name for name in DIMENSIONS if name not in cube.dims or name not in cube.coords]
     if missing or "loss" not in cube or cube["loss"].dims != DIMENSIONS:
         found = ", ".join(map(str, cube.dims)) or "none"
         raise StorageError(
             f"{path}: not a cube: its dimensions are {found}; allowed is a variable 'loss' over {', '.join(DIMENSIONS)}"
         )
+    if (kind := cube["loss"].dtype).kind != "f":
+        raise StorageError(f"{path}: not a cube: its loss holds {kind.name}; allowed are floats")
     for name in DIMENSIONS:
         values = cube[name].values
         if values.dtype.kind not in "iuf":

@@ -7,8 +7,10 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import os
 import platform
 import subprocess
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ _PLUMBING = {
     "inverse_depth",
     "inverse_depth.artifacts",
     "inverse_depth.config",
+    "inverse_depth.contents",
     "inverse_depth.explain",
     "inverse_depth.fields",
     "inverse_depth.joblog",
@@ -90,12 +93,32 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Return the commit of the code, ending in ``-dirty`` if it was edited since, or ``unknown`` outside git."""
-    command = ["git", "-C", str(_PACKAGE), "describe", "--always", "--dirty"]
+    """Return the commit of the code, ending in ``-dirty`` if it was edited since, or ``unknown``.
+
+    Only the project's own repository counts, with the package in its place: not another that holds an installed copy,
+    nor one that variables of the environment point to.
+    """
+    project = _PACKAGE.parents[1]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
+        if Path(_git("rev-parse", "--show-toplevel")).resolve() != project.resolve():
+            return "unknown"
+        _git("ls-files", "--error-unmatch", "__init__.py")
+        if (
+            tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+            != "inverse-depth"
+        ):
+            return "unknown"
+        return _git("describe", "--always", "--dirty")
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
         return "unknown"
+
+
+def _git(*arguments: str) -> str:
+    """Ask git about the repository that the package lies in, whatever the environment says."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", str(_PACKAGE), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30, env=environment)
+    return done.stdout.strip()
 
 
 def attributes(title: str, settings: Mapping[str, Any]) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import secrets
 import shutil
@@ -11,6 +10,8 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from inverse_depth.contents import MOST_FILE_BYTES, ContentsError, FormatError, check_contents
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,9 +22,6 @@ FORMAT = "inverse-depth 1"
 
 _SEAL = b"\ninverse-depth sha256 "
 _SEAL_BYTES = len(_SEAL) + 64 + 1
-
-_DEFLATE_RATIO = 1032
-"""The most by which deflate shortens anything, so that a file of n bytes holds at most this many times n."""
 
 _DATASET_ENCODING = {"zlib": True, "complevel": 4, "shuffle": True, "fletcher32": True}
 
@@ -107,39 +105,36 @@ def write_dataset(dataset: xr.Dataset, path: str | Path) -> None:
         seal(temporary)
 
 
-def read_dataset(path: str | Path, *, most_bytes: float = math.inf) -> xr.Dataset:
+def read_dataset(path: str | Path) -> xr.Dataset:
     """Read a dataset that this package wrote, whole, into memory.
 
-    Parameters
-    ----------
-    path : str or Path
-    most_bytes : float
-        What its arrays may take in memory.
+    The file is read once: what was summed and checked is what NetCDF meets, and its name means nothing to it.
 
     Raises
     ------
     StorageError
-        If the path is none or no file's, or the file is truncated, fails its checksum, was not written by this package
-        in this format, or declares arrays larger than it can hold or than allowed.
+        If the path is none or no file's, or the file cannot be read, is truncated, fails its checksum, was not written
+        by this package in this format, or holds what no file of this package does (``contents.py``).
     """
+    import netCDF4
     import xarray as xr
 
     path = _existing_file(path)
-    size = _check_seal(path)
     try:
-        declared = _declared_bytes(path)
-        if declared <= min(most_bytes, _DEFLATE_RATIO * size):
-            dataset = xr.load_dataset(path, engine="netcdf4", decode_times=False)
-    except Exception as error:  # netCDF4, HDF5 and xarray raise many kinds; each of them means an unreadable file
-        message = f"{path}: damaged, or not a NetCDF-4 file; delete it and run again ({error})"
-        raise StorageError(message) from error
-    if declared > most_bytes:
-        raise StorageError(f"{path}: its arrays would take {declared:,} bytes; allowed are at most {most_bytes:,}")
-    if declared > _DEFLATE_RATIO * size:
-        raise StorageError(
-            f"{path}: its arrays are said to take {declared:,} bytes; a file of {size:,} bytes holds at most "
-            f"{_DEFLATE_RATIO} times as many"
-        )
+        body = _sealed(path)
+        check_contents(body)
+        opened = xr.backends.NetCDF4DataStore(netCDF4.Dataset("in memory", memory=body))
+        dataset = xr.load_dataset(opened, decode_times=False)
+    except StorageError:
+        raise
+    except MemoryError as error:
+        raise StorageError(f"{path}: reading it takes more memory than there is") from error
+    except FormatError as error:
+        raise StorageError(f"{path}: damaged, or not a NetCDF-4 file; delete it and run again ({error})") from error
+    except ContentsError as error:
+        raise StorageError(f"{path}: {error}") from error
+    except Exception as error:  # h5py, netCDF4 and xarray raise many kinds; each of them means an unreadable file
+        raise StorageError(f"{path}: damaged, or not a NetCDF-4 file; delete it and run again ({error})") from error
     found = dataset.attrs.get("format", "absent")
     if not isinstance(found, str) or found != FORMAT:  # an array of numbers has no truth value to compare by
         raise StorageError(f"{path}: not written by this package: its 'format' is {found!r}, must be {FORMAT!r}")
@@ -182,10 +177,17 @@ def _how_to_make(path: Path) -> str:
     return "a study's files are named results/<study>/..., as seen from the repository"
 
 
-def _check_seal(path: Path) -> int:
-    """Verify the checksum at a file's end; return the number of bytes that it vouches for."""
-    content = memoryview(path.read_bytes())
-    body, end = content[:-_SEAL_BYTES], bytes(content[-_SEAL_BYTES:])
+def _sealed(path: Path) -> bytes:
+    """Read a file and verify the checksum at its end; return all before it."""
+    try:
+        with path.open("rb") as file:
+            if (size := os.fstat(file.fileno()).st_size) > MOST_FILE_BYTES:
+                raise StorageError(f"{path}: {size:,} bytes; allowed are at most {MOST_FILE_BYTES:,}")
+            body, end = file.read(max(0, size - _SEAL_BYTES)), file.read(_SEAL_BYTES + 1)
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not end.startswith(_SEAL):
         raise StorageError(
             f"{path}: damaged, or not written by this package: no checksum at its end; if the workflow made it, delete "
@@ -193,18 +195,7 @@ def _check_seal(path: Path) -> int:
         )
     if end != _SEAL + hashlib.sha256(body).hexdigest().encode() + b"\n":
         raise StorageError(f"{path}: damaged: its content does not match its checksum; delete it and run again")
-    return len(body)
-
-
-def _declared_bytes(path: Path) -> int:
-    """What the arrays of a NetCDF file would take in memory, from its header; nothing is allocated."""
-    import netCDF4
-
-    with netCDF4.Dataset(path) as file:
-        kinds = {name: getattr(variable.dtype, "kind", None) for name, variable in file.variables.items()}
-        if other := [name for name, kind in kinds.items() if kind not in tuple("iufS")]:
-            raise StorageError(f"the variable {other[0]!r} holds neither numbers nor characters")
-        return sum(math.prod(variable.shape) * variable.dtype.itemsize for variable in file.variables.values())
+    return body
 
 
 def _free(path: Path) -> str:

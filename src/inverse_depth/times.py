@@ -60,6 +60,9 @@ class Times:
 _SIZED = ("train", "evaluate")
 """Stages whose jobs differ in size."""
 
+_LONGEST = 366 * 86_400.0
+"""No job takes more than a year: what says so is no record."""
+
 
 def _like(study: Study, job: Path) -> tuple[str, float] | None:
     """Return a key that like jobs share, and the size in which their time grows; None for a job the study has not.
@@ -88,12 +91,13 @@ def _like(study: Study, job: Path) -> tuple[str, float] | None:
 
 
 def read_seconds(benchmark: Path) -> float | None:
-    """Read the wall time of a job from its benchmark; None if it is not readable."""
+    """Read the wall time of a job from its benchmark; None if it is not readable or no time that a job can take."""
     try:
         heading, *rows = benchmark.read_text(encoding="utf-8").splitlines()
-        return float(dict(zip(heading.split("\t"), rows[-1].split("\t"), strict=True))["s"])
+        seconds = float(dict(zip(heading.split("\t"), rows[-1].split("\t"), strict=True))["s"])
     except (OSError, ValueError, LookupError):
         return None
+    return seconds if 0 <= seconds <= _LONGEST else None
 
 
 def job_times(benchmarks: Path) -> dict[str, tuple[int, float]]:
