@@ -10,13 +10,14 @@ _POINTS = (
 
 CAPTIONS: dict[str, str] = {
     "fig1": (
-        "Loss against depth L, both axes logarithmic, for input spectra k^-a and teacher spectra k^-b; colours and "
-        "markers stand for (a, b) in all panels. Top, copying the matching token's label, (a) linear and (b) softmax "
-        "attention; a loss that is not above zero is drawn at its standard error. Bottom, averaging the labels of the "
-        "two tokens nearest to the query, (c) linear and (d) softmax attention; the loss is divided by that at the "
-        "shallowest depth, since spectra differ by more than depth changes. The panels of a row share their scale. "
-        "Peng et al. report (a) a power law that depends on the spectrum, (b) that one layer suffices, (c) a plateau "
-        f"and (d) an inverse-depth approach to a floor. {_POINTS}"
+        "Loss against depth L, both axes logarithmic, for input spectra j^-a and teacher spectra j^-b; colours and "
+        "markers stand for (a, b) in all panels. Top, copying the matching token's label, (a) linear and (b) softmax"
+        " attention; a loss that is not above zero is drawn at its standard error. Bottom, averaging the labels of "
+        "the two tokens nearest to the query, (c) linear and (d) softmax attention; the loss is divided by that at "
+        "the shallowest depth, since spectra differ by more than depth changes, so that at a = 0 the curves of all b"
+        " coincide. The panels of a row share their scale. Peng et al. report (a) a power law that depends on the "
+        "spectrum, (b) that one layer suffices, (c) a plateau and (d) an inverse-depth approach to a floor. "
+        f"{_POINTS}"
     ),
     "fig2": (
         "The tasks on which attention models of different depth are compared, each in one sampled context of eight "
@@ -27,14 +28,14 @@ CAPTIONS: dict[str, str] = {
     ),
     "fig3": (
         "Linear attention copying the matching token's label: the loss falls with depth L as a power law whose "
-        "exponent depends on the input spectrum k^-a and the teacher spectrum k^-b. (a) b varies at a = 2. (b) a "
+        "exponent depends on the input spectrum j^-a and the teacher spectrum j^-b. (a) b varies at a = 2. (b) a "
         "varies at b = 2. Dashed: fits c L^-alpha, exponent and standard error in the legend. (c) Loss of single "
-        "spectral modes k at a = b = 2 over their loss at zero prediction; values below 2 % are drawn at the "
-        f"dashed line: strong modes (small k) are learned first. {_POINTS}"
+        "spectral modes j at a = b = 2 over their loss at zero prediction; values below 2 % are drawn at the "
+        f"dashed line: strong modes (small j) are learned first. {_POINTS}"
     ),
     "fig4": (
-        "Softmax attention copying the matching token's label: loss against depth L, (a) for input spectra k^-a "
-        "at b = 0 and (b) for teacher spectra k^-b at a = 0, beside the loss of predicting zero (dotted). The legend "
+        "Softmax attention copying the matching token's label: loss against depth L, (a) for input spectra j^-a "
+        "at b = 0 and (b) for teacher spectra j^-b at a = 0, beside the loss of predicting zero (dotted). The legend "
         "gives the loss of the shallowest model. A loss that is not above zero is drawn at its standard error. (c) "
         "Share of its attention that the query pays to the matching token, mean over layers, contexts and seeds, "
         "along training at (a, b) = (1, 0), for a few depths; 1 is attention to that token alone. A seed that stopped "
@@ -42,20 +43,20 @@ CAPTIONS: dict[str, str] = {
     ),
     "fig5": (
         "Linear attention averaging the labels of the two tokens nearest to the query: loss against depth L, (a) "
-        "for teacher spectra k^-b at a = 0 and (b) for input spectra k^-a at b = 0. The legend gives the plateau,"
+        "for teacher spectra j^-b at a = 0 and (b) for input spectra j^-a at b = 0. The legend gives the plateau,"
         f" the mean loss of the two deepest models. {_POINTS}"
     ),
     "fig6": (
         "Softmax attention averaging the labels of the two tokens nearest to the query. (a, b) Loss against depth"
-        " L for teacher spectra k^-b at a = 0 and input spectra k^-a at b = 0; dashed: fits L_0 + c L^-alpha, "
+        " L for teacher spectra j^-b at a = 0 and input spectra j^-a at b = 0; dashed: fits L_0 + c L^-alpha, "
         "exponent and standard error in the legend. (c) Shared error C_L and (d) disagreement A_L - C_L of the "
         "layers, for spectra (a, b); the loss is C_L + (A_L - C_L)/L. (e, f) The losses of (a, b) less their "
         "fitted floors L_0: straight lines for a power law; points not above the floor are not drawn, and the "
         f"floor's own error is not in the bars. {_POINTS}"
     ),
     "fig7": (
-        "Loss of single spectral modes k of softmax attention averaging the labels of the two tokens nearest to "
-        "the query, at input eigenvalues 1/k and a flat teacher spectrum. (a) R_k against depth L. (b) R_k less "
+        "Loss of single spectral modes j of softmax attention averaging the labels of the two tokens nearest to "
+        "the query, at input eigenvalues 1/j and a flat teacher spectrum. (a) R_j against depth L. (b) R_j less "
         "its limit, over that value at the shallowest depth: curves that coincide are modes learned in parallel. "
         f"The limit is the floor of a fit to each mode by itself. {_POINTS}"
     ),
@@ -82,11 +83,12 @@ CAPTIONS: dict[str, str] = {
         f"the loss is C_L + (A_L - C_L)/L. {_POINTS}"
     ),
     "fig11": (
-        "Softmax attention that updates its context, too: context tokens attend to each other with a trained scale m, "
-        "common to all layers. Averaging the labels of the (a) two and (b) sixteen tokens nearest to the query at flat "
-        "spectra: loss against depth L; dashed: fits L_0 + c L^-alpha, exponent and standard error in the legend. (c, "
-        "d) The trained m of the same models, with the spread between seeds; at L = 1 it changes no prediction and is "
-        f"not drawn; dotted in (d): the value that Peng et al. give for all depths. {_POINTS}"
+        "Softmax attention that updates its context, too: context tokens attend to each other with a trained scale "
+        "m, common to all layers. Averaging the labels of the (a) two and (b) sixteen tokens nearest to the query at"
+        " flat spectra: loss against depth L; dashed: fits L_0 + c L^-alpha, exponent and standard error in the "
+        "legend. (c, d) The trained m of the same models, with the spread between seeds; at L = 1 it changes no "
+        "prediction and is not drawn; dotted in (d): the value that Peng et al. give for all depths, with which ours"
+        f" need not agree: only m times the value matrix W_v acts, and the scale of theirs is not given. {_POINTS}"
     ),
     "fig12": (
         "Attention A_1 between the context tokens in the first layer of a model of depth L = 2 that updates its "
@@ -103,8 +105,8 @@ CAPTIONS: dict[str, str] = {
         "standard errors (bootstrap over contexts, the same for both depths, and spread between seeds)."
     ),
     "fig14": (
-        "Softmax attention averaging the labels of the k tokens nearest to the query, at input spectra k^-a and "
-        "teacher spectra k^-b, for (a, b) in the legends. Loss against depth L for (a) k = 2 and (b) k = 16; "
+        "Softmax attention averaging the labels of the k tokens nearest to the query, at input spectra j^-a and "
+        "teacher spectra j^-b, for (a, b) in the legends. Loss against depth L for (a) k = 2 and (b) k = 16; "
         "dashed: fits L_0 + c L^-alpha, exponent and standard error in the legend. (c) Shared error C_L and (d) "
         f"disagreement A_L - C_L of the layers. {_POINTS}"
     ),
@@ -113,20 +115,23 @@ CAPTIONS: dict[str, str] = {
         "2, flat spectra). (a) Loss against depth L after each training length, the learning rate annealed at its"
         " end; a model that had converged earlier keeps its loss. (b) Exponent alpha and (c) floor L_0 of the "
         "fits L_0 + c L^-alpha, with standard errors; shaded: 95 % bootstrap intervals of the final models; "
-        "dotted: alpha = 1. Lengths (in thousands of steps) at which the fit is not determined are named."
+        "dotted: alpha = 1. Lengths at which the fit is not determined are named. Open markers: models that had not "
+        "converged by then, and fits that rest on such models."
     ),
     "training_length_linear": (
         "How the depth law of linear attention on the easy task depends on how long the models are trained. A "
         "panel for each spectrum (a, b): loss against depth L after each training length, the learning rate "
         "annealed at its end; a model that had converged earlier keeps its loss. Last panel: fitted exponent "
         "alpha over zeta = (a + b - 1)/a with standard errors; dotted: the exponents of constrained (1) and free "
-        "(2) polynomials. Lengths (in thousands of steps) at which the fit is not determined are named."
+        "(2) polynomials; points of one length stand a little beside each other. Lengths at which the fit is not "
+        "determined are named. Open markers: models that had not converged by then, and fits that rest on such models."
     ),
     "table1": (
-        "Loss floors at k = 2 for spectra (a, b): softmax attention from the fit of its loss, linear attention "
-        "from the plateau of its deepest models, with the values of Peng et al. The two models differ in size "
-        "(dimension and context length), as published; the last ratio sets softmax against the theoretical linear"
-        " floor at its own size."
+        "Loss floors at k = 2 for spectra (a, b): softmax attention from the fit of its loss, linear attention from "
+        "the plateau of its deepest models, with the values of Peng et al. The two models differ in size (dimension "
+        "and context length), as published; the last ratio sets softmax against the theoretical linear floor at its "
+        "own size. Differences are of ours from the published value, in per cent of it, where ours have the "
+        "published size."
     ),
     "table2": (
         "Fitted exponents of the loss against depth for linear attention on the easy task at spectra (a, b), "
@@ -150,11 +155,11 @@ CAPTIONS: dict[str, str] = {
     ),
     "modes": (
         "How linear attention (easy task, a = b = 2) and softmax attention (difficult task, a = 1, b = 0, k = 2) learn "
-        "single spectral modes k as depth L grows. Linear: loss R_k over its value lambda_k omega_k at zero "
-        "prediction. Softmax: R_k less its limit, the floor of a fit to the mode alone, over that value at the "
+        "single spectral modes j as depth L grows. Linear: loss R_j over its value lambda_j omega_j at zero "
+        "prediction. Softmax: R_j less its limit, the floor of a fit to the mode alone, over that value at the "
         "shallowest depth. First rows: the depth at which a mode's normalised loss falls below 50 % and 10 %, "
         "interpolated between depths in log-log; errors are those of the losses, the limit taken as exact. Depths that "
-        "grow with k mean strong modes first, equal depths all in parallel. Last rows: spread, the standard deviation "
+        "grow with j mean strong modes first, equal depths all in parallel. Last rows: spread, the standard deviation "
         "over the modes that both models have, at each depth; its mean leaves out the shallowest depth, where the "
         "softmax curves are 1 by construction. The smaller the spread, the closer the curves are to one."
     ),
@@ -189,7 +194,7 @@ CAPTIONS: dict[str, str] = {
     ),
     "b_collapse": (
         "With a flat input spectrum (a = 0) neither attention sees the teacher, so the loss at teacher spectrum "
-        "k^-b is that at b = 0 times the mean of k^-b over k = 1..d, exactly, at every depth. Ours, at the deepest "
+        "j^-b is that at b = 0 times the mean of j^-b over j = 1..d, exactly, at every depth. Ours, at the deepest "
         "models of the difficult task (k = 2), is exact by construction: models at a = 0 are trained once for all "
         "b, because the training loss is the same up to a factor. The informative part are the floors of Table 1 of "
         "Peng et al. at a = 0: their ratio to the first, and the floor at b = 0 that each of them implies."
@@ -204,8 +209,9 @@ CAPTIONS: dict[str, str] = {
         "How the exponent alpha of fits R_L = L_0 + c L^-alpha to the loss of softmax attention (difficult task: "
         "averaging the labels of the k tokens nearest to the query) depends on the shallowest depth fitted, for "
         "spectra (a, b); fits run from there to the deepest models. (a) One exponent zero, k = 2. (b) Both above "
-        "zero at k = 2, and k = 16. Bars are standard errors of the fits, dotted alpha = 1; fits that the depths do "
-        "not determine are left out and counted in the legend. At a = 0 all b have the same curve."
+        "zero at k = 2, and k = 16. Bars are standard errors of the fits, dotted alpha = 1, open markers fits of "
+        "models not all of which have converged; fits that the depths do not determine are left out and counted in "
+        "the legend. At a = 0 all b have the same curve."
     ),
 }
 """By the name of the figure or table."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,7 +58,7 @@ class Source:
         value: float,
         error: float,
         before: Callable[[xr.Dataset], float],
-        depths: Sequence[int] | None = None,
+        depths: Iterable[int] | None = None,
     ) -> Measured:
         """Add what unconverged runs did of late.
 
@@ -68,10 +68,11 @@ class Source:
             See `Measured`.
         before : callable
             Gives the value from the cube as it was a round of training earlier; NaN where it is not known.
-        depths : sequence of int, optional
+        depths : iterable of int, optional
             The depths that the value rests on; all by default.
         """
-        now, earlier = (cube if depths is None else cube.sel(L=list(depths)) for cube in (self.cube, self.earlier))
+        kept = self.cube["L"].values.tolist() if depths is None else [int(depth) for depth in depths]
+        now, earlier = self.cube.sel(L=kept), self.earlier.sel(L=kept)
         runs = unconverged(now, *at)
         if not runs:
             return Measured(value, error)
