@@ -3,10 +3,12 @@ BIN := .venv/bin
 READY := .venv/.ready
 STUDY ?= paper
 STUDIES = $(basename $(notdir $(wildcard config/*.yaml)))
-LAYER = $(if $(filter $(STUDY),$(STUDIES)),$(if $(filter-out paper,$(STUDY)),--configfile config/$(STUDY).yaml),\
-	$(error STUDY is $(STUDY), allowed are the files of config/: $(STUDIES)))
+LAYERS = $(filter-out paper,$(STUDY))
+LAYER = $(strip $(if $(filter-out $(STUDIES),$(STUDY)),\
+	$(error STUDY is $(STUDY), allowed are the files of config/: $(STUDIES)),\
+	$(if $(LAYERS),--configfile $(LAYERS:%=config/%.yaml))))
 
-.PHONY: help quick paper plan figures report archive verify test test-slurm bench lint clean
+.PHONY: help quick paper study plan figures report archive verify test test-slurm bench lint clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -18,11 +20,14 @@ quick: $(READY) ## a small study, from training to figures, in minutes on two co
 paper: $(READY) ## the paper at full size, on this machine: results/paper/ (on a cluster: snakemake --profile slurm all)
 	$(BIN)/snakemake all --profile local
 
+study: $(READY) ## a study of your own, files of config/ laid over one another: make study STUDY="quick mine"
+	$(BIN)/snakemake all --profile local $(LAYER)
+
 plan: $(READY) ## what would run, why, and how long it should take, running nothing: make plan STUDY=quick
 	$(BIN)/snakemake all --profile local $(LAYER) --dry-run --quiet
 
 figures: $(READY) ## every figure and table of the paper from the cubes that are there, without training: results/paper/
-	$(BIN)/snakemake figures --profile local
+	$(BIN)/snakemake figures --profile local $(LAYER)
 
 report: $(READY) ## one page that shows a study: make report STUDY=quick writes results/quick/report.html
 	$(BIN)/snakemake report --profile local $(LAYER)

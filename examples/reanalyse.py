@@ -24,7 +24,7 @@ def main():
     parser.add_argument("--plot", default="reanalysis.png", help="where the figure goes")
     chosen = parser.parse_args()
 
-    # The dimensions are L (depth), a, b (spectra k^-a, k^-b), k (target size) and seed; NaN where nothing was run.
+    # The dimensions are L (depth), a, b (spectra j^-a, j^-b), k (target size) and seed; NaN where nothing was run.
     cube = open_cube(chosen.cube)
     if chosen.target_size not in cube["k"].values:
         parser.error(f"--target-size is {chosen.target_size}: the cube holds {', '.join(map(str, cube['k'].values))}")

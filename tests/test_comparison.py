@@ -90,8 +90,8 @@ def found(frame, place, quantity, a=0, b=0, k=2):
             Measured(2.1, 0.001, unconverged="3 of 9", moved=math.nan),
             2.0,
             math.nan,
-            DIFFERS,
-            "outside 1 %, nor within two errors; 3 of 9, effect not measured",
+            UNDECIDED,
+            "how far the last round of training moved it is not known; 3 of 9",
         ),
         (
             EXPONENT,
@@ -241,8 +241,20 @@ def test_an_effect_of_training_that_is_not_known_is_said(inputs):
     cube["loss_by_step"].loc[at] = cube["loss"].sel(at)
     frame = comparison(**inputs | {"softmax": cube})
     runs = "1 of 14 runs not converged"
-    assert found(frame, "Table 5", "exponent of the gap")["why"] == f"within 0.1; {runs}, effect not measured"
+    unknown = f"how far the last round of training moved it is not known; {runs}"
+    for place, quantity in (
+        ("Table 5", "exponent of the gap"),
+        ("Table 5", "R squared of the gap"),
+        ("Fig. 6", "growth of the disagreement"),
+    ):
+        row = found(frame, place, quantity)
+        counted = unknown.replace("of 14", "of 4") if place == "Fig. 6" else unknown  # the two depths it is measured at
+        assert (row["verdict"], row["why"]) == (UNDECIDED, counted)
     assert found(frame, "Table 1", "softmax floor")["why"] == f"within 1 %; {runs}"
+    shallow = inputs["softmax"].copy(deep=True)
+    shallow["converged"].loc[at | dict(L=1)] = 0  # of the growth over the last doubling this run is no part
+    frame = comparison(**inputs | {"softmax": shallow})
+    assert found(frame, "Fig. 6", "growth of the disagreement")["verdict"] == AGREES
 
 
 def test_the_summary_counts_every_row_once(inputs):
@@ -265,9 +277,10 @@ def test_written_comparison(inputs, tmp_path):
     assert paths[2].read_text(encoding="utf-8").startswith(r"\begin{tabular}")
 
 
-def test_attention_of_unconverged_models_says_so(inputs):
+def test_attention_of_unconverged_models_decides_nothing(inputs):
     attention = make_context_attention({2: 0.5, 16: 0.0989}, noise=0.01)
     attention["converged"].loc[dict(k=2)] = 0
     rows = comparison(**inputs | {"context_attention": attention}).query("place == 'Fig. 12'").set_index("k")
-    assert "runs not converged, effect not measured" in rows.loc[2, "why"]
-    assert "not converged" not in rows.loc[16, "why"]
+    assert rows.loc[2, "verdict"] == UNDECIDED
+    assert rows.loc[2, "why"].endswith("is not known; runs not converged") and math.isfinite(rows.loc[2, "ours"])
+    assert rows.loc[16, "verdict"] == AGREES and "not converged" not in rows.loc[16, "why"]

@@ -10,7 +10,7 @@ import yaml
 from checkout import ROOT, TOY
 
 from inverse_depth.config import load_study
-from inverse_depth.outlook import Job, Outlook, left, plan, words_for
+from inverse_depth.outlook import Job, Outlook, closing, left, plan, words_for
 from inverse_depth.times import Times, job_times, read_seconds
 
 NEVER = SimpleNamespace(
@@ -117,6 +117,37 @@ def test_the_plan_names_stages_with_reasons_and_times():
         "     2 figures and tables: not made yet; seconds each",
         "In all about 30 s with 2 at a time and 1 job whose time is not known yet.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ended", "layers", "words"),
+    [
+        ({"fig1", "all"}, ["quick"], ["results/toy/figures/", "results/toy/tables/", "make report STUDY=quick"]),
+        ({"figures"}, ["quick", "mine"], ['make report STUDY="quick mine"']),
+        ({"all"}, [], ["make report"]),
+        ({"report"}, ["quick"], ["results/toy/report.html"]),
+        ({"archive"}, ["quick"], ["make verify ARCHIVE=results/toy/inverse-depth-toy.zip"]),
+    ],
+)
+def test_a_run_ends_with_where_its_results_are(ended, layers, words):
+    said = closing("toy", ended, layers)
+    assert len(said.splitlines()) <= 2 and all(one in said for one in words)
+    assert ("STUDY" in said) == (bool(layers) and "make report" in said)
+    assert closing("toy", {"fig1"}, layers) == ""
+
+
+def test_the_files_that_a_target_gathers_are_not_listed():
+    outlook = Outlook(workflow=None, study=study(), points={})
+    shown = [
+        outlook.brief(logging.makeLogRecord(record))
+        for record in (
+            {"event": "job_info", "output": []},
+            {"event": "job_info", "output": ["figures/fig1.png"]},
+            {"event": "job_error", "output": []},
+            {"msg": "anything else"},
+        )
+    ]
+    assert shown == [False, True, True, True]
 
 
 def changed(*values):

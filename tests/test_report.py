@@ -115,10 +115,16 @@ def test_the_account_counts_jobs_once_and_names_points(cube, study):
     found = account(cube, study, "softmax_difficult")
     # at a = 0 both teacher spectra have the same six models; at (1, 0) five depths were run
     assert found.models == 2 * (6 + 5)
+    assert (found.points, found.jobs) == (2 * (6 + 6 + 5), 6 + 5)
     assert found.seconds == pytest.approx(1.0 * (5 + 4) + 100.0 * 2)
     assert found.unconverged_models == 1
     assert found.unconverged == ["(a, b) = (1, 0), k = 2: L = 32 (seed 1)"]
     assert found.missing == ["(a, b) = (1, 0), k = 2: L = 16 (seed 0, 1)"]
+    flat = cube.copy(deep=True)
+    flat["converged"].loc[{"L": 8, "a": 0}] = 0
+    again = account(flat, study, "softmax_difficult")
+    assert again.unconverged[0] == "(a, b) = (0, 0), (0, 1), k = 2: L = 8 (seed 0, 1)"
+    assert again.unconverged_models == 1 + 2
     assert (found.depths, found.seeds, found.steps) == ("1, 2, 4, 8, 16, 32", "0, 1", "14,000")
 
 
@@ -139,7 +145,7 @@ def test_an_empty_study_is_a_page_too(tmp_path, study):
     [
         ("fits L_0 + c L^-alpha, x_test", "fits <i>L</i><sub>0</sub> + c L<sup>−α</sup>, <i>x</i><sub>test</sub>"),
         (r"exponent $\alpha$", "exponent α"),
-        ("mean of $k^{-b}$", "mean of k<sup>−b</sup>"),
+        ("mean of $j^{-b}$", "mean of j<sup>−b</sup>"),
         ("$(R_1 - L_0) / R_1$", "(<i>R</i><sub>1</sub> − <i>L</i><sub>0</sub>) / <i>R</i><sub>1</sub>"),
         ("1 < 2 & softmax_difficult", "1 &lt; 2 &amp; softmax_difficult"),
     ],

@@ -14,6 +14,9 @@ import xarray as xr
 from inverse_depth.config import Study
 from inverse_depth.curves import join_notes
 
+_Place = tuple[float, float, int]
+"""(a, b, k)."""
+
 
 @dataclass(frozen=True)
 class Account:
@@ -24,6 +27,8 @@ class Account:
     model, size, depths, seeds, steps : str
         What was trained, in words.
     spectra, target_sizes : str
+    points, jobs : int
+        Points (L, a, b, k, seed) of the cube, and the training jobs behind them; a job trains the seeds of a group.
     models : int
         Trained models: depths, spectra and seeds, each once; at a = 0 one model may serve all teacher spectra.
     unconverged_models : int
@@ -33,7 +38,7 @@ class Account:
     places : str
         The devices.
     unconverged, missing : list of str
-        Points of the cube, by spectrum, target size and depth.
+        Points of the cube, by spectrum, target size and depth; teacher spectra with the same ones together.
     """
 
     model: str
@@ -43,6 +48,8 @@ class Account:
     target_sizes: str
     seeds: str
     steps: str
+    points: int
+    jobs: int
     models: int
     unconverged_models: int
     seconds: float
@@ -71,16 +78,18 @@ def account(cube: xr.Dataset, study: Study, experiment: str) -> Account:
     rows = {key: row for key, row in zip(_keys(found), found.to_dict("records"), strict=True)}
     jobs: dict[str, float] = {}
     models: dict[tuple[str, int], bool] = {}
-    missing: dict[str, dict[int, list[int]]] = {}
-    unconverged: dict[str, dict[int, list[int]]] = {}
+    missing: dict[_Place, dict[int, list[int]]] = {}
+    unconverged: dict[_Place, dict[int, list[int]]] = {}
+    shared = 0
     for (a, b, k), runs in study.groups(experiment).items():
-        place = f"(a, b) = ({a:g}, {b:g}), k = {k}"
+        place = a, b, k
         for run, seed in ((one, seed) for one in runs for seed in one.seeds):
             row = rows.get((run.depth, a, b, k, seed))
             if row is None:
                 missing.setdefault(place, {}).setdefault(run.depth, []).append(seed)
                 continue
             jobs[run.id] = float(row["seconds"])
+            shared += (run.id, seed) in models
             models[run.id, seed] = row["converged"] == 1
             if row["converged"] != 1:
                 unconverged.setdefault(place, {}).setdefault(run.depth, []).append(seed)
@@ -94,6 +103,8 @@ def account(cube: xr.Dataset, study: Study, experiment: str) -> Account:
         target_sizes=_listed(sorted({key[3] for key in rows})),
         seeds=_listed(sorted({key[4] for key in rows})),
         steps=_listed(steps if len(steps) < 2 else [steps[0], steps[-1]], " to "),
+        points=len(models) + shared,
+        jobs=len(jobs),
         models=len(models),
         unconverged_models=sum(not done for done in models.values()),
         seconds=math.fsum(jobs.values()),
@@ -119,14 +130,18 @@ def _keys(frame: pd.DataFrame) -> list[tuple[int, float, float, int, int]]:
     return [(int(L), float(a), float(b), int(k), int(seed)) for L, a, b, k, seed in index.to_numpy()]
 
 
-def _points(places: Mapping[str, Mapping[int, Sequence[int]]]) -> list[str]:
-    """Write points, one line a place; depths that lack the same seeds together."""
-    lines = []
-    for place, depths in places.items():
+def _points(places: Mapping[_Place, Mapping[int, Sequence[int]]]) -> list[str]:
+    """Write points, one line a place; depths that lack the same seeds together, and at a = 0 all b that do."""
+    lines: dict[tuple[float, int, float | None, str], list[float]] = {}
+    for (a, b, k), depths in places.items():
         by_seeds = itertools.groupby(sorted(depths.items(), key=lambda item: (item[1], item[0])), lambda item: item[1])
         parts = [f"L = {_listed([L for L, _ in items])} (seed {_listed(seeds)})" for seeds, items in by_seeds]
-        lines.append(f"{place}: {'; '.join(parts)}")
-    return lines
+        # Elsewhere different b are different models, whatever they lack.
+        lines.setdefault((a, k, None if a == 0 else b, "; ".join(parts)), []).append(b)
+    return [
+        f"(a, b) = {', '.join(f'({a:g}, {b:g})' for b in several)}, k = {k}: {what}"
+        for (a, k, _, what), several in lines.items()
+    ]
 
 
 def _listed(values: Sequence[object], separator: str = ", ") -> str:

@@ -1,4 +1,4 @@
-"""Every figure and table of a study: what it shows, what it is made from, and the function that makes it."""
+"""Every figure and table of a study: what it is made from, and the function that makes it; captions are beside it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from inverse_depth.captions import CAPTIONS
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,6 @@ class Artifact:
     kind : {"figure", "table"}
     title : str
         A heading.
-    caption : str
-        What it shows, for a reader who sees nothing else.
     inputs : mapping of str to str
         Argument of the function to the path of a file under results/<study>/.
     function : str
@@ -31,9 +31,13 @@ class Artifact:
     name: str
     kind: Literal["figure", "table"]
     title: str
-    caption: str
     inputs: Mapping[str, str]
     function: str
+
+    @property
+    def caption(self) -> str:
+        """What it shows, for a reader who sees nothing else."""
+        return CAPTIONS[self.name]
 
 
 def _experiment(name: str) -> dict[str, str]:
@@ -54,23 +58,11 @@ _COMPARED = {
     "context_attention": "measurements/context_attention.nc",
 }
 
-_POINTS = (
-    "Points are means over seeds, bars their standard errors (spread between seeds and evaluation error), open markers "
-    "models whose training did not converge."
-)
-
 _ALL = (
     Artifact(
         "fig1",
         "figure",
         "Overview: two tasks, two kinds of attention",
-        "Loss against depth L, both axes logarithmic, for input spectra k^-a and teacher spectra k^-b; colours and "
-        "markers stand for (a, b) in all panels. Top, copying the matching token's label, (a) linear and (b) softmax "
-        "attention; a loss that is not above zero is drawn at its standard error. Bottom, averaging the labels of the "
-        "two tokens nearest to the query, (c) linear and (d) softmax attention; the loss is divided by that at the "
-        "shallowest depth, since spectra differ by more than depth changes. The panels of a row share their scale. "
-        "Peng et al. report (a) a power law that depends on the spectrum, (b) that one layer suffices, (c) a plateau "
-        f"and (d) an inverse-depth approach to a floor. {_POINTS}",
         {name: f"cubes/{name}.nc" for name in ("linear_easy", "softmax_easy", "linear_difficult", "softmax_difficult")},
         "inverse_depth.figures.overview:figure_1",
     ),
@@ -78,11 +70,6 @@ _ALL = (
         "fig2",
         "figure",
         "The two tasks",
-        "The tasks on which attention models of different depth are compared, each in one sampled context of eight "
-        "tokens in two dimensions, labelled by the same linear teacher, y = beta^T x. (a) Easy: the query x_test is "
-        "one of the tokens, and the target y* its label. (b) Difficult: the target is the mean label of the k = 2 "
-        "tokens of largest cosine with the query, that is, smallest angle (dotted). Colours are labels; rings mark "
-        "the selected tokens; the targets stand above the panels. The sample's seed was chosen for legibility.",
         {"contexts": "illustration/contexts.nc"},
         "inverse_depth.figures.drawn:figure_2",
     ),
@@ -90,11 +77,6 @@ _ALL = (
         "fig3",
         "figure",
         "Linear attention, easy task",
-        "Linear attention copying the matching token's label: the loss falls with depth L as a power law whose "
-        "exponent depends on the input spectrum k^-a and the teacher spectrum k^-b. (a) b varies at a = 2. (b) a "
-        "varies at b = 2. Dashed: fits c L^-alpha, exponent and standard error in the legend. (c) Loss of single "
-        "spectral modes k at a = b = 2 over their loss at zero prediction; values below 2 % are drawn at the "
-        f"dashed line: strong modes (small k) are learned first. {_POINTS}",
         _experiment("linear_easy"),
         "inverse_depth.figures.easy:figure_3",
     ),
@@ -102,12 +84,6 @@ _ALL = (
         "fig4",
         "figure",
         "Softmax attention, easy task",
-        "Softmax attention copying the matching token's label: loss against depth L, (a) for input spectra k^-a "
-        "at b = 0 and (b) for teacher spectra k^-b at a = 0, beside the loss of predicting zero (dotted). The legend "
-        "gives the loss of the shallowest model. A loss that is not above zero is drawn at its standard error. (c) "
-        "Share of its attention that the query pays to the matching token, mean over layers, contexts and seeds, "
-        "along training at (a, b) = (1, 0), for a few depths; 1 is attention to that token alone. A seed that stopped "
-        f"earlier keeps its last value. {_POINTS}",
         {"cube": "cubes/softmax_easy.nc"},
         "inverse_depth.figures.easy:figure_4",
     ),
@@ -115,9 +91,6 @@ _ALL = (
         "fig5",
         "figure",
         "Linear attention, difficult task",
-        "Linear attention averaging the labels of the two tokens nearest to the query: loss against depth L, (a) "
-        "for teacher spectra k^-b at a = 0 and (b) for input spectra k^-a at b = 0. The legend gives the plateau,"
-        f" the mean loss of the two deepest models. {_POINTS}",
         {"cube": "cubes/linear_difficult.nc"},
         "inverse_depth.figures.difficult:figure_5",
     ),
@@ -125,12 +98,6 @@ _ALL = (
         "fig6",
         "figure",
         "Softmax attention, difficult task",
-        "Softmax attention averaging the labels of the two tokens nearest to the query. (a, b) Loss against depth"
-        " L for teacher spectra k^-b at a = 0 and input spectra k^-a at b = 0; dashed: fits L_0 + c L^-alpha, "
-        "exponent and standard error in the legend. (c) Shared error C_L and (d) disagreement A_L - C_L of the "
-        "layers, for spectra (a, b); the loss is C_L + (A_L - C_L)/L. (e, f) The losses of (a, b) less their "
-        "fitted floors L_0: straight lines for a power law; points not above the floor are not drawn, and the "
-        f"floor's own error is not in the bars. {_POINTS}",
         _experiment("softmax_difficult"),
         "inverse_depth.figures.difficult:figure_6",
     ),
@@ -138,10 +105,6 @@ _ALL = (
         "fig7",
         "figure",
         "Softmax attention, difficult task: modes",
-        "Loss of single spectral modes k of softmax attention averaging the labels of the two tokens nearest to "
-        "the query, at input eigenvalues 1/k and a flat teacher spectrum. (a) R_k against depth L. (b) R_k less "
-        "its limit, over that value at the shallowest depth: curves that coincide are modes learned in parallel. "
-        f"The limit is the floor of a fit to each mode by itself. {_POINTS}",
         _experiment("softmax_difficult"),
         "inverse_depth.figures.difficult:figure_7",
     ),
@@ -149,14 +112,6 @@ _ALL = (
         "fig8",
         "figure",
         "Target, predictable part and residual",
-        "Why linear attention meets a loss floor when it averages the labels of the tokens nearest to the query: one "
-        "sampled context of the difficult task (that of Figure 2b), turned so that the query is horizontal. (a) The "
-        "target t (green) is the mean of the two selected inputs (black). Its predictable part OC (blue) is the mean "
-        "of t over 65,536 contexts with this query. Diamond: its approximation c Sigma x_test for many dimensions; in "
-        "two, as here, the mean does not depend on the query's length, and the approximation differs from it. The "
-        "residual Ct (red, dashed) depends on the context. (b) The same vectors among the t of 200 other contexts with "
-        "this query. Linear attention can follow only the predictable part, so that at least the mean square of the "
-        "residual remains as a floor. The sample's seed was chosen for legibility.",
         {"contexts": "illustration/contexts.nc"},
         "inverse_depth.figures.drawn:figure_8",
     ),
@@ -164,10 +119,6 @@ _ALL = (
         "fig9",
         "figure",
         "Single stream",
-        "Softmax attention with inputs and labels in one residual stream, updated at every layer, averaging the labels "
-        "of the two tokens nearest to the query at flat spectra (a, b) = (0, 0). (a) Loss against depth L; dashed: fit "
-        "L_0 + c L^-alpha, exponent and standard error in the legend. (b) Shared error C_L and (c) disagreement A_L - "
-        f"C_L of the layers; the loss is C_L + (A_L - C_L)/L. {_POINTS}",
         _experiment("single_stream"),
         "inverse_depth.figures.variants:depth_diagnostics",
     ),
@@ -175,10 +126,6 @@ _ALL = (
         "fig10",
         "figure",
         "Decoupled values",
-        "Softmax attention with a value matrix of its own for every layer, averaging the labels of the two tokens "
-        "nearest to the query at flat spectra (a, b) = (0, 0). (a) Loss against depth L; dashed: fit L_0 + c L^-alpha, "
-        "exponent and standard error in the legend. (b) Shared error C_L and (c) disagreement A_L - C_L of the layers; "
-        f"the loss is C_L + (A_L - C_L)/L. {_POINTS}",
         _experiment("decoupled_values"),
         "inverse_depth.figures.variants:depth_diagnostics",
     ),
@@ -186,11 +133,6 @@ _ALL = (
         "fig11",
         "figure",
         "Context updates",
-        "Softmax attention that updates its context, too: context tokens attend to each other with a trained scale m, "
-        "common to all layers. Averaging the labels of the (a) two and (b) sixteen tokens nearest to the query at flat "
-        "spectra: loss against depth L; dashed: fits L_0 + c L^-alpha, exponent and standard error in the legend. (c, "
-        "d) The trained m of the same models, with the spread between seeds; at L = 1 it changes no prediction and is "
-        f"not drawn; dotted in (d): the value that Peng et al. give for all depths. {_POINTS}",
         _experiment("context_updates"),
         "inverse_depth.figures.variants:figure_11",
     ),
@@ -198,12 +140,6 @@ _ALL = (
         "fig12",
         "figure",
         "Attention between context tokens",
-        "Attention A_1 between the context tokens in the first layer of a model of depth L = 2 that updates its "
-        "context, for one context, trained to average the labels of the (a) two and (b) sixteen tokens nearest to the "
-        "query. Above each panel: rho of the fit A_1 = rho I + (1 - rho) 11^T / P, 1 for a token that attends to "
-        "itself alone and 0 for uniform attention, as the mean over contexts and seeds with its standard error, beside "
-        "the value of Peng et al. and the root mean square that the fit leaves (residual). Weights below a hundredth "
-        "of the uniform 1/P have the lightest colour.",
         {"attention": "measurements/context_attention.nc"},
         "inverse_depth.figures.variants:figure_12",
     ),
@@ -211,10 +147,6 @@ _ALL = (
         "fig13",
         "figure",
         "Selection of tokens across contexts",
-        "How far the attention of softmax models, averaged over layers, is from the two tokens nearest to the query: "
-        "E_L(c) = |mean of p - p*|^2 in context c. (a) Percentiles over contexts for the shallowest and the deepest "
-        "model, as means over seeds. (b) Their difference; above zero the deeper model selects better. Shaded: "
-        "standard errors (bootstrap over contexts, the same for both depths, and spread between seeds).",
         {"selection": "measurements/selection.nc"},
         "inverse_depth.figures.variants:figure_13",
     ),
@@ -222,10 +154,6 @@ _ALL = (
         "fig14",
         "figure",
         "Softmax attention: broader targets and spectra",
-        "Softmax attention averaging the labels of the k tokens nearest to the query, at input spectra k^-a and "
-        "teacher spectra k^-b, for (a, b) in the legends. Loss against depth L for (a) k = 2 and (b) k = 16; "
-        "dashed: fits L_0 + c L^-alpha, exponent and standard error in the legend. (c) Shared error C_L and (d) "
-        f"disagreement A_L - C_L of the layers. {_POINTS}",
         _experiment("softmax_difficult"),
         "inverse_depth.figures.difficult:figure_14",
     ),
@@ -233,11 +161,6 @@ _ALL = (
         "training_length_softmax",
         "figure",
         "Depth law against training length: softmax",
-        "How the depth law of softmax attention depends on how long the models are trained (difficult task, k = "
-        "2, flat spectra). (a) Loss against depth L after each training length, the learning rate annealed at its"
-        " end; a model that had converged earlier keeps its loss. (b) Exponent alpha and (c) floor L_0 of the "
-        "fits L_0 + c L^-alpha, with standard errors; shaded: 95 % bootstrap intervals of the final models; "
-        "dotted: alpha = 1. Lengths (in thousands of steps) at which the fit is not determined are named.",
         _experiment("softmax_difficult"),
         "inverse_depth.figures.training:training_length_softmax",
     ),
@@ -245,11 +168,6 @@ _ALL = (
         "training_length_linear",
         "figure",
         "Depth law against training length: linear",
-        "How the depth law of linear attention on the easy task depends on how long the models are trained. A "
-        "panel for each spectrum (a, b): loss against depth L after each training length, the learning rate "
-        "annealed at its end; a model that had converged earlier keeps its loss. Last panel: fitted exponent "
-        "alpha over zeta = (a + b - 1)/a with standard errors; dotted: the exponents of constrained (1) and free "
-        "(2) polynomials. Lengths (in thousands of steps) at which the fit is not determined are named.",
         _experiment("linear_easy"),
         "inverse_depth.figures.training:training_length_linear",
     ),
@@ -257,10 +175,6 @@ _ALL = (
         "table1",
         "table",
         "Loss floors, difficult task",
-        "Loss floors at k = 2 for spectra (a, b): softmax attention from the fit of its loss, linear attention "
-        "from the plateau of its deepest models, with the values of Peng et al. The two models differ in size "
-        "(dimension and context length), as published; the last ratio sets softmax against the theoretical linear"
-        " floor at its own size.",
         {
             "softmax": "cubes/softmax_difficult.nc",
             "fits": "fits/softmax_difficult.csv",
@@ -273,10 +187,6 @@ _ALL = (
         "table2",
         "table",
         "Depth exponents, linear attention, easy task",
-        "Fitted exponents of the loss against depth for linear attention on the easy task at spectra (a, b), "
-        "between the exponents zeta = (a + b - 1)/a of constrained and 2 zeta of free polynomials, with the "
-        "values of Peng et al. Standard errors are the fit's, from how far the losses are from the law; the 95 % "
-        "interval is that of the bootstrap over evaluation contexts and, where there are several, seeds.",
         _experiment("linear_easy"),
         "inverse_depth.tables:table_2",
     ),
@@ -284,10 +194,6 @@ _ALL = (
         "table3",
         "table",
         "Linear loss floors: theory and measurement",
-        "Loss floor of linear attention averaging the labels of the k tokens nearest to the query at spectra (a, "
-        "b): Monte Carlo theory, measured plateau of the deepest models and their difference, with the values of "
-        "Peng et al. The theory has the population covariance in the place of the context's, which holds the selected "
-        "tokens: a measured plateau may lie below it.",
         {"cube": "cubes/linear_difficult.nc", "floors": "theory/linear_floor.nc"},
         "inverse_depth.tables:table_3",
     ),
@@ -295,8 +201,6 @@ _ALL = (
         "table4",
         "table",
         "Depth law for broader targets and spectra",
-        "Fits L_0 + c L^-alpha of the loss against depth L for softmax attention averaging the labels of the k "
-        "tokens nearest to the query, at spectra (a, b), with the values of Peng et al.",
         _experiment("softmax_difficult"),
         "inverse_depth.tables:table_4",
     ),
@@ -304,8 +208,6 @@ _ALL = (
         "table5",
         "table",
         "Convergence of the shared error",
-        "Exponents of the gap L_0 - C_L = c L^-alpha between the loss floor and the error shared by the layers of"
-        " softmax attention (difficult task, k = 2) at spectra (a, b), with the values of Peng et al.",
         _experiment("softmax_difficult"),
         "inverse_depth.tables:table_5",
     ),
@@ -313,14 +215,6 @@ _ALL = (
         "modes",
         "table",
         "Modes: one after another, or in parallel",
-        "How linear attention (easy task, a = b = 2) and softmax attention (difficult task, a = 1, b = 0, k = 2) learn "
-        "single spectral modes k as depth L grows. Linear: loss R_k over its value lambda_k omega_k at zero "
-        "prediction. Softmax: R_k less its limit, the floor of a fit to the mode alone, over that value at the "
-        "shallowest depth. First rows: the depth at which a mode's normalised loss falls below 50 % and 10 %, "
-        "interpolated between depths in log-log; errors are those of the losses, the limit taken as exact. Depths that "
-        "grow with k mean strong modes first, equal depths all in parallel. Last rows: spread, the standard deviation "
-        "over the modes that both models have, at each depth; its mean leaves out the shallowest depth, where the "
-        "softmax curves are 1 by construction. The smaller the spread, the closer the curves are to one.",
         {
             "linear": "cubes/linear_easy.nc",
             "softmax": "cubes/softmax_difficult.nc",
@@ -332,13 +226,6 @@ _ALL = (
         "comparison",
         "table",
         "Published and measured",
-        "Every number that Peng et al. (arXiv 2610.11063) publish on the depth laws of linear and softmax "
-        "attention, and their claims in words made into numbers, beside ours: loss floors, plateaus, exponents of "
-        "the loss against depth at spectra (a, b) and target size k; ours are means over seeds. Differences are in "
-        "per cent of the published value or, in units of 1, as they are; then over both standard errors in "
-        "quadrature. The verdict follows one rule with tolerances fixed beforehand (docs/comparison.md); a number "
-        "that was not measured well enough, or that depends on what the paper does not give, cannot be decided. At "
-        "a = 0 the rows of all b are one measurement.",
         _COMPARED,
         "inverse_depth.comparison:comparison",
     ),
@@ -346,10 +233,6 @@ _ALL = (
         "comparison_summary",
         "table",
         "Published and measured: counts",
-        "Verdicts on the published numbers and claims of Peng et al. (arXiv 2610.11063) on the loss of linear and "
-        "softmax attention against depth, counted for every place of the paper: how many of our numbers agree "
-        "within tolerances fixed beforehand, differ, or cannot be decided (not run, not determined, or dependent on "
-        "what the paper does not give). At a = 0 the rows of all b are one measurement.",
         _COMPARED,
         "inverse_depth.comparison:comparison_summary",
     ),
@@ -357,11 +240,6 @@ _ALL = (
         "like_for_like",
         "table",
         "Linear and softmax attention at equal sizes",
-        "Loss floors of linear and softmax attention averaging the labels of the two tokens nearest to the query, "
-        "at equal dimension d and context length P, for spectra (a, b). Softmax: the floor L_0 fitted over depth, "
-        "or the loss of the deepest models where it says so; linear: the plateau, the mean loss of the two deepest "
-        "models. The published ratio (Table 1 of Peng et al.) compares linear attention at d = 128, P = 1024 with "
-        "softmax attention at d = 16, P = 64.",
         {
             "softmax": "cubes/softmax_difficult.nc",
             "fits": "fits/softmax_difficult.csv",
@@ -375,11 +253,6 @@ _ALL = (
         "depth_share",
         "table",
         "The share of the loss that depth removes",
-        "How much of the loss R_1 of a single layer depth removes, for softmax and linear attention averaging the "
-        "labels of the k tokens nearest to the query, at spectra (a, b): in the limit of great depth, (R_1 - "
-        "L_0)/R_1 with L_0 from the fit R_L = L_0 + c L^-alpha, and at the deepest models trained, (R_1 - R_L)/R_1. "
-        "Standard errors are of differences between models evaluated on the same contexts. Linear attention has a "
-        "plateau and no fit.",
         {
             "softmax": "cubes/softmax_difficult.nc",
             "fits": "fits/softmax_difficult.csv",
@@ -391,11 +264,6 @@ _ALL = (
         "b_collapse",
         "table",
         "The loss at a = 0 for all teacher spectra",
-        "With a flat input spectrum (a = 0) neither attention sees the teacher, so the loss at teacher spectrum "
-        "k^-b is that at b = 0 times the mean of k^-b over k = 1..d, exactly, at every depth. Ours, at the deepest "
-        "models of the difficult task (k = 2), is exact by construction: models at a = 0 are trained once for all "
-        "b, because the training loss is the same up to a factor. The informative part are the floors of Table 1 of "
-        "Peng et al. at a = 0: their ratio to the first, and the floor at b = 0 that each of them implies.",
         {"softmax": "cubes/softmax_difficult.nc", "linear": "cubes/linear_difficult.nc"},
         "inverse_depth.beyond:b_collapse",
     ),
@@ -403,10 +271,6 @@ _ALL = (
         "depth_range",
         "table",
         "The depth law against the range of depths fitted",
-        "Fits R_L = L_0 + c L^-alpha of the loss of softmax attention averaging the labels of the k tokens nearest "
-        "to the query, at spectra (a, b), over different ranges of depth L: the exponent and the floor with "
-        "standard errors. Where there are too few depths, or they do not determine the law, the note says why. At a "
-        "= 0 the rows of all b are one measurement.",
         {"cube": "cubes/softmax_difficult.nc"},
         "inverse_depth.beyond:depth_range",
     ),
@@ -414,11 +278,6 @@ _ALL = (
         "depth_range_exponents",
         "figure",
         "The exponent against the shallowest depth fitted",
-        "How the exponent alpha of fits R_L = L_0 + c L^-alpha to the loss of softmax attention (difficult task: "
-        "averaging the labels of the k tokens nearest to the query) depends on the shallowest depth fitted, for "
-        "spectra (a, b); fits run from there to the deepest models. (a) One exponent zero, k = 2. (b) Both above "
-        "zero at k = 2, and k = 16. Bars are standard errors of the fits, dotted alpha = 1; fits that the depths do "
-        "not determine are left out and counted in the legend. At a = 0 all b have the same curve.",
         {"cube": "cubes/softmax_difficult.nc"},
         "inverse_depth.figures.beyond:depth_range",
     ),

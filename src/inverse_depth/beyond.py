@@ -116,7 +116,7 @@ def depth_share(softmax: xr.Dataset, fits: pd.DataFrame, linear: xr.Dataset) -> 
 
 
 def b_collapse(softmax: xr.Dataset, linear: xr.Dataset) -> pd.DataFrame:
-    """Tabulate R_L(0, b) / R_L(0, 0), ours and published, against the exact mean of k^-b.
+    """Tabulate R_L(0, b) / R_L(0, 0), ours and published, against the exact mean of j^-b.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def b_collapse(softmax: xr.Dataset, linear: xr.Dataset) -> pd.DataFrame:
     -------
     DataFrame
         ``collapse`` is ours at the greatest depth that both spectra have; ``implied`` is the published floor at b over
-        the mean of k^-b: what it says the floor at b = 0 is.
+        the mean of j^-b: what it says the floor at b = 0 is.
     """
     paper = published("Table 1")
     rows = []

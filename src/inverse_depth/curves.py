@@ -14,7 +14,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 Spectrum = tuple[float, float]
-"""A pair (a, b): input eigenvalues k^-a, teacher eigenvalues k^-b."""
+"""A pair (a, b): input eigenvalues j^-a, teacher eigenvalues j^-b."""
 
 PLATEAU_DEPTHS = 2
 """Number of deepest depths whose mean loss is called the plateau."""
@@ -112,13 +112,15 @@ def trained_for(cube: xr.Dataset, step: int) -> xr.Dataset:
     Returns
     -------
     Dataset
-        The cube, its loss and loss_se (L, a, b, k, seed) replaced.
+        The cube, its loss, loss_se and converged (L, a, b, k, seed) replaced: a run that went on had not converged.
     """
     known = cube[["loss_by_step", "loss_by_step_se"]].sel(step=slice(None, step))
     rounds = xr.DataArray(np.arange(known.sizes["step"]), dims="step")
     last = rounds.where(known["loss_by_step"].notnull(), 0).max("step").astype(int)
     latest = known.isel(step=last).drop_vars("step")
-    return cube.assign(loss=latest["loss_by_step"], loss_se=latest["loss_by_step_se"])
+    ended = (cube["converged"] == 1) & (cube["steps"] <= step)
+    converged = ended.astype(float).where(cube["converged"].notnull())
+    return cube.assign(loss=latest["loss_by_step"], loss_se=latest["loss_by_step_se"], converged=converged)
 
 
 def a_round_earlier(cube: xr.Dataset) -> xr.Dataset:

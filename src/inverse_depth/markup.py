@@ -53,7 +53,7 @@ HEADINGS = {
     "share": "$(R_1 - L_0) / R_1$",
     "deepest": "deepest $L$",
     "share_deepest": "$(R_1 - R_L) / R_1$",
-    "mean": "mean of $k^{-b}$",
+    "mean": "mean of $j^{-b}$",
     "collapse": "$R(0, b) / R(0, 0)$",
     "implied": "published floor / mean",
     "depths": "depths",
@@ -80,12 +80,14 @@ def write_table(frame: pd.DataFrame, csv: Path, md: Path, tex: Path, caption: st
     The caption stands above the table in Markdown, and as a comment in LaTeX.
 
     A table of more than `PAGE` rows becomes a longtable, of the package of that name, in LaTeX.
+    Notes stand numbered below the table in Markdown, where a long cell would widen every row.
     In Markdown and LaTeX a value and its standard error share a cell, rounded to the error's precision.
     """
     write_frame(frame, csv)
-    plain = _cells(frame, "±").map(lambda text: text.replace("|", r"\|"))
+    plain, texts = _numbered(_cells(frame, "±").map(lambda text: text.replace("|", r"\|")))
     pipes = tabulate(plain, headers="keys", tablefmt="pipe", showindex=False, disable_numparse=True)
-    write_text(f"{caption}\n\n{pipes}\n".lstrip(), md)
+    below = "".join(f"\n{number}. {text}" for number, text in enumerate(texts, 1))
+    write_text(f"{caption}\n\n{pipes}\n{below}\n".strip() + "\n", md)
     latex = _cells(frame, r"$\pm$").map(_escape).rename(columns=_escape)
     # latex_raw: tabulate's own booktabs format would escape the mathematics, which is LaTeX already.
     text = tabulate(latex, headers="keys", tablefmt="latex_raw", showindex=False, disable_numparse=True)
@@ -130,6 +132,14 @@ def _cells(frame: pd.DataFrame, sign: str) -> pd.DataFrame:
             for line in frame.to_dict("records")
         ]
     return pd.DataFrame(columns)
+
+
+def _numbered(cells: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Put a number in the place of every note and reason, and return these texts, each once."""
+    columns = [name for name in ("why", "note") if name in cells]
+    texts = list(dict.fromkeys(text for name in columns for text in cells[name] if text))
+    number = {text: str(place) for place, text in enumerate(texts, 1)} | {"": ""}
+    return cells.assign(**{name: cells[name].map(number) for name in columns}), texts
 
 
 def _subject(note: str) -> str:

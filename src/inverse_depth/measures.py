@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from inverse_depth.curves import (
+    PLATEAU_DEPTHS,
     Spectrum,
     a_round_earlier,
     curve,
@@ -51,12 +52,31 @@ class Source:
         """The cube as it was a round of training earlier."""
         return a_round_earlier(self.cube)
 
-    def measured(self, at: Place, value: float, error: float, before: Callable[[xr.Dataset], float]) -> Measured:
-        """Add what unconverged runs did of late; ``before`` takes the cube as it was a round of training earlier."""
-        runs = unconverged(self.cube, *at)
+    def measured(
+        self,
+        at: Place,
+        value: float,
+        error: float,
+        before: Callable[[xr.Dataset], float],
+        depths: Iterable[int] | None = None,
+    ) -> Measured:
+        """Add what unconverged runs did of late.
+
+        Parameters
+        ----------
+        at, value, error
+            See `Measured`.
+        before : callable
+            Gives the value from the cube as it was a round of training earlier; NaN where it is not known.
+        depths : iterable of int, optional
+            The depths that the value rests on; all by default.
+        """
+        kept = self.cube["L"].values.tolist() if depths is None else [int(depth) for depth in depths]
+        now, earlier = self.cube.sel(L=kept), self.earlier.sel(L=kept)
+        runs = unconverged(now, *at)
         if not runs:
             return Measured(value, error)
-        known = len(curve(self.earlier, "loss", *at)) == len(curve(self.cube, "loss", *at))
+        known = len(curve(earlier, "loss", *at)) == len(curve(now, "loss", *at))
         moved = abs(value - before(self.earlier)) if known else math.nan
         return Measured(value, error, unconverged=runs, moved=moved)
 
@@ -119,6 +139,7 @@ class Source:
             law.exponent,
             law.exponent_se,
             lambda cube: self.refitted(cube, "exponent", at, MODERATE_DEPTH, deepest),
+            points.depth,
         )
 
     def plateau(self, at: Place) -> Measured:
@@ -126,7 +147,8 @@ class Source:
         level = plateau(self.cube, *at)
         if not math.isfinite(level.value):
             return refuse(level.note)
-        return self.measured(at, level.value, level.error, lambda cube: plateau(cube, *at).value)
+        deepest = curve(self.cube, "loss", *at).depth[-PLATEAU_DEPTHS:]
+        return self.measured(at, level.value, level.error, lambda cube: plateau(cube, *at).value, deepest)
 
     def late_change(self, at: Place) -> Measured:
         """Measure (R_2 - R_L) / R_L at the deepest L."""
@@ -143,7 +165,8 @@ class Source:
         # The two depths share their contexts: the error of their difference is the smaller.
         difference = curve(self.cube, "loss_difference", *at)
         error = float(difference.error[difference.depth == 2].item() / curve(self.cube, "loss", *at).value[-1])
-        return self.measured(at, value, error, change)
+        deepest = int(curve(self.cube, "loss", *at).depth[-1])
+        return self.measured(at, value, error, change, [2, deepest])
 
     def one_layer(self, at: Place) -> Measured:
         """Measure the loss at L = 1 over the loss of predicting zero."""
@@ -157,7 +180,7 @@ class Source:
             earlier = curve(cube, "loss", *at).between(1, 1)
             return float(earlier.value[0] / power) if len(earlier) else math.nan
 
-        return self.measured(at, float(scaled.value[0]), float(scaled.error[0]), before)
+        return self.measured(at, float(scaled.value[0]), float(scaled.error[0]), before, [1])
 
     def growth(self, at: Place, least: int) -> Measured:
         """Measure the relative growth of A_L - C_L over the last doubling of depth."""
@@ -169,7 +192,8 @@ class Source:
         doublings = math.log2(points.depth[-1] / points.depth[-2])
         factor = float(points.value[-1] / points.value[-2]) ** (1 / doublings)
         relative = points.error[-2:] / points.value[-2:]
-        return self.measured(at, factor - 1, factor * math.hypot(*relative) / doublings, lambda _: math.nan)
+        error = factor * math.hypot(*relative) / doublings
+        return self.measured(at, factor - 1, error, lambda _: math.nan, points.depth[-2:])
 
     def mask_scalar(self, at: Place) -> Measured:
         """Average m over the depths at which it acts, L >= 2; the error is that of the mean over depths."""
@@ -178,7 +202,8 @@ class Source:
         scalar = self.cube["update_scale"].sel(a=at[0][0], b=at[0][1], k=at[1])
         values = scalar.where(scalar["L"] >= 2).mean("seed").dropna("L").to_numpy()
         error = float(values.std(ddof=1) / math.sqrt(values.size)) if values.size > 1 else math.nan
-        return self.measured(at, float(np.mean(values)) if values.size else math.nan, error, lambda _: math.nan)
+        value = float(np.mean(values)) if values.size else math.nan
+        return self.measured(at, value, error, lambda _: math.nan, [L for L in self.cube["L"].values if L >= 2])
 
 
 def diagonal(attention: xr.Dataset, k: int) -> Measured:

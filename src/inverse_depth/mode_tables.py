@@ -28,9 +28,9 @@ def modes(linear: xr.Dataset, softmax: xr.Dataset, fits: pd.DataFrame) -> pd.Dat
     Parameters
     ----------
     linear : Dataset
-        Linear attention on the easy task; read at (a, b) = (2, 2), as R_k / (lambda_k omega_k).
+        Linear attention on the easy task; read at (a, b) = (2, 2), as R_j / (lambda_j omega_j).
     softmax : Dataset
-        Softmax attention on the difficult task; read at (1, 0), as (R_k(L) - R_k(inf)) over its value at the shallowest
+        Softmax attention on the difficult task; read at (1, 0), as (R_j(L) - R_j(inf)) over its value at the shallowest
         depth.
     fits : DataFrame
         Fits of the softmax cube.
@@ -66,7 +66,7 @@ def modes(linear: xr.Dataset, softmax: xr.Dataset, fits: pd.DataFrame) -> pd.Dat
     for level in LEVELS:
         for mode in MODES:
             depths = {name: depth_below(*found[mode], level) for name, found in curves.items()}
-            add(f"depth at which {100 * level:g} % remain", f"k = {mode}", depths)
+            add(f"depth at which {100 * level:g} % remain", f"j = {mode}", depths)
     left_out = {
         name: "" if len(found) == len(common) else f"of {len(found)} of {len(common)} modes"
         for name, found in known.items()

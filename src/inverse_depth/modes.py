@@ -10,7 +10,7 @@ from inverse_depth.power_law import fit_power_law
 
 
 def relative_to_zero_prediction(cube: xr.Dataset, spectrum: Spectrum, mode: int) -> Curve:
-    """R_k / (lambda_k omega_k) of the easy task against depth: 1 at zero prediction, 0 once the mode is learned.
+    """R_j / (lambda_j omega_j) of the easy task against depth: 1 at zero prediction, 0 once the mode is learned.
 
     Parameters
     ----------
@@ -18,7 +18,7 @@ def relative_to_zero_prediction(cube: xr.Dataset, spectrum: Spectrum, mode: int)
         An experiment on the easy task.
     spectrum : (a, b)
     mode : int
-        k, 1 for the strongest.
+        Its index j, 1 for the strongest.
 
     Returns
     -------
@@ -36,19 +36,19 @@ def relative_to_zero_prediction(cube: xr.Dataset, spectrum: Spectrum, mode: int)
 def relative_reducible(
     cube: xr.Dataset, fits: pd.DataFrame, spectrum: Spectrum, target_size: int, mode: int
 ) -> tuple[Curve | None, str]:
-    """(R_k(L) - R_k(inf)) over its value at the shallowest depth.
+    """(R_j(L) - R_j(inf)) over its value at the shallowest depth.
 
     Parameters
     ----------
     cube : Dataset
         An experiment on the difficult task.
     fits : DataFrame
-        Its fits. The limit R_k(inf) is the floor of a fit to the mode alone, over the depths of the fit of the loss.
+        Its fits. The limit R_j(inf) is the floor of a fit to the mode alone, over the depths of the fit of the loss.
     spectrum : (a, b)
     target_size : int
         Number of tokens averaged into the target.
     mode : int
-        k, 1 for the strongest.
+        Its index j, 1 for the strongest.
 
     Returns
     -------

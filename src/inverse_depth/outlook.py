@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,14 @@ class Outlook(logging.Handler):
         super().__init__(logging.INFO)
         self.workflow, self.study, self.points = workflow, study, points
         self.waiting: dict[int, Any] = {}
+        self.ended: set[str] = set()
+
+    def brief(self, record: logging.LogRecord) -> bool:
+        """Tell, as a filter of the log, whether a record is to be shown: a target that only gathers files is not.
+
+        Snakemake would list every one of these files, as its input and again as its reason.
+        """
+        return getattr(record, "event", None) != "job_info" or bool(getattr(record, "output", True))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Add the lines that follow a record, if any do."""
@@ -71,10 +79,13 @@ class Outlook(logging.Handler):
                     if self.waiting:  # a dry run counts its jobs once more at its end, where none is left
                         self._say(record, plan(self.study.study, self._jobs(), self._at_once(), *self._trained()))
                 case "job_finished":
-                    self.waiting.pop(getattr(record, "job_id", -1), None)
+                    job = self.waiting.pop(getattr(record, "job_id", -1), None)
+                    self.ended |= {job.rule.name} if job else set()
                 case "progress" if self.waiting:
                     line = progress(self.study.study, self._jobs(), self._at_once(), *self._trained())
                     self._say(record, line, quietness=_quietness("PROGRESS"))
+                case "progress" if words := closing(self.study.study, self.ended, self._layers()):
+                    self._say(record, words)
         except Exception:  # as any handler: what cannot be said must not stop the run
             self.handleError(record)
 
@@ -92,6 +103,10 @@ class Outlook(logging.Handler):
                 experiment = job.wildcards_dict.get("experiment", "")
                 jobs.append(Job(job.rule.name, experiment, reason, bool(job.benchmark), seconds))
         return jobs
+
+    def _layers(self) -> list[str]:
+        """Name the files of config/ that the run was started with, as ``STUDY=`` of the Makefile takes them."""
+        return [Path(file).stem for file in self.workflow.configfiles if Path(file).stem != "paper"]
 
     def _trained(self) -> tuple[int, int]:
         """Count the points that are trained and not to be trained again, and all of them."""
@@ -122,6 +137,21 @@ def plan(study: str, jobs: Sequence[Job], at_once: int, done: int, total: int) -
 def progress(study: str, jobs: Sequence[Job], at_once: int, done: int, total: int) -> str:
     """Say how far the study is, in one line."""
     return f"The study {study}: {done} of {total} points trained; left: {left(jobs, at_once)}"
+
+
+def closing(study: str, ended: Collection[str], layers: Sequence[str]) -> str:
+    """Say, once all has run, where a reader finds what was asked for; nothing if that was a single file by its name."""
+    places, named = f"results/{study}", " ".join(layers)
+    option = "" if not layers else f" STUDY={named}" if len(layers) == 1 else f' STUDY="{named}"'
+    if {"all", "figures"} & set(ended):
+        return (
+            f"Figures are in {places}/figures/, tables in {places}/tables/.\n"
+            f"One page that shows them all: make report{option}"
+        )
+    if "archive" in ended:
+        path = f"{places}/inverse-depth-{study}.zip"
+        return f"The archive is {path}; to check it: make verify ARCHIVE={path}"
+    return f"The page is {places}/report.html." if "report" in ended else ""
 
 
 def left(jobs: Sequence[Job], at_once: int) -> str:

@@ -12,8 +12,8 @@ from inverse_depth.storage import read_dataset
 FIT_MEANINGS = {
     "experiment": "the experiment, as the cube is named",
     "quantity": "what was fitted: loss (R_L) or shared_error_gap (L_0 - C_L)",
-    "a": "exponent of the input spectrum k^-a",
-    "b": "exponent of the teacher spectrum k^-b",
+    "a": "exponent of the input spectrum j^-a",
+    "b": "exponent of the teacher spectrum j^-b",
     "k": "target size, the number of tokens averaged into the target",
     "step": "training length in steps, or final",
     "depth_min": "shallowest depth L fitted",

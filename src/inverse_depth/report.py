@@ -64,6 +64,8 @@ def study_report(results: Path, study: Study) -> str:
         figures=[shown[name] for name, a in ARTIFACTS.items() if a.kind == "figure" and name in shown],
         tables=[shown[n] for n, a in ARTIFACTS.items() if a.kind == "table" and n in shown and n not in COMPARED],
         accounts=accounts,
+        points=sum(one.points for one in accounts.values()),
+        jobs=sum(one.jobs for one in accounts.values()),
         models=sum(one.models for one in accounts.values()),
         unconverged_models=sum(one.unconverged_models for one in accounts.values()),
         seconds=math.fsum(one.seconds for one in accounts.values()),

@@ -37,7 +37,7 @@ class Grid(Section):
     """A block of points: every depth, at every spectrum, target size and seed of the block."""
 
     depths: Annotated[list[Depth], Field(min_length=1), Distinct] = Field(description="numbers of residual layers L")
-    spectra: Spectra = Field(description="pairs [a, b]: input eigenvalues k^-a, teacher eigenvalues k^-b")
+    spectra: Spectra = Field(description="pairs [a, b]: input eigenvalues j^-a, teacher eigenvalues j^-b")
     target_sizes: TargetSizes = Field(default=[1], description="numbers k of context tokens averaged into the target")
     seeds: Annotated[
         list[Annotated[list[Seed], Field(min_length=1, max_length=16)]],

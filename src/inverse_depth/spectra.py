@@ -1,6 +1,6 @@
 """Power-law spectra of inputs and teacher, and the numbers that summarise them.
 
-The inputs have covariance Sigma with eigenvalues lambda_k = k^-a, the teacher Omega with omega_k = k^-b, k = 1..d, in
+The inputs have covariance Sigma with eigenvalues lambda_j = j^-a, the teacher Omega with omega_j = j^-b, j = 1..d, in
 one common eigenbasis (Peng et al., arXiv 2610.11063, Sec. 2.1 and App. A.2; both prefactors are one).
 """
 
@@ -16,7 +16,7 @@ FloatArray = NDArray[np.float64]
 
 
 def power_law_spectrum(dimension: int, exponent: float) -> FloatArray:
-    """Eigenvalues k^-exponent, k = 1..d.
+    """Eigenvalues j^-exponent, j = 1..d.
 
     Parameters
     ----------
@@ -51,12 +51,12 @@ def spectral_exponent(a: float, b: float) -> float:
 
 
 def participation_ratio(eigenvalues: FloatArray) -> float:
-    """Effective dimension (sum_k lambda_k)^2 / sum_k lambda_k^2, between 1 and d."""
+    """Effective dimension (sum_j lambda_j)^2 / sum_j lambda_j^2, between 1 and d."""
     return float(eigenvalues.sum() ** 2 / np.square(eigenvalues).sum())
 
 
 def stable_rank(eigenvalues: FloatArray) -> float:
-    """Effective dimension sum_k lambda_k / max_k lambda_k, between 1 and d."""
+    """Effective dimension sum_j lambda_j / max_j lambda_j, between 1 and d."""
     return float(eigenvalues.sum() / eigenvalues.max())
 
 

@@ -78,23 +78,26 @@ def table_1(softmax: xr.Dataset, fits: pd.DataFrame, linear: xr.Dataset, matched
     Returns
     -------
     DataFrame
-        The published table compares models of different sizes; the column ``matched`` compares like with like.
+        The published table compares models of different sizes; the column ``matched`` compares like with like. A
+        difference is NaN where our models do not have the published size, on which the loss depends.
     """
     paper = published("Table 1")
+    other_softmax, other_linear = another_size(softmax, "softmax"), another_size(linear, "linear")
 
     def row(a: float, b: float, k: int) -> dict[str, Any]:
         fit, level = find_fit(fits, "loss", (a, b), k), plateau(linear, (a, b), k)
         floor, floor_se = _fitted(fit, "floor")
         theory, theory_se = theoretical_floor(matched, (a, b), k)
+        paper_softmax, paper_linear = (_paper(paper, "floor", a, b, k, attention=one) for one in ("softmax", "linear"))
         return {
-            **_value("softmax", floor, floor_se, _paper(paper, "floor", a, b, k, attention="softmax")),
-            **_value("linear", level.value, level.error, _paper(paper, "floor", a, b, k, attention="linear")),
+            **_value("softmax", floor, floor_se, paper_softmax, comparable=not other_softmax),
+            **_value("linear", level.value, level.error, paper_linear, comparable=not other_linear),
             **_ratio("ratio", level.value, level.error, floor, floor_se),
             "matched": theory,
             "matched_se": theory_se,
             **_ratio("matched_ratio", theory, theory_se, floor, floor_se),
-            "softmax_note": join_notes([another_size(softmax, "softmax"), _fit_note(softmax, fit, (a, b), k)]),
-            "linear_note": join_notes([another_size(linear, "linear"), level.note]),
+            "softmax_note": join_notes([other_softmax, _fit_note(softmax, fit, (a, b), k)]),
+            "linear_note": join_notes([other_linear, level.note]),
             "matched_note": "" if math.isfinite(theory) else "not computed",
         }
 
@@ -192,8 +195,10 @@ def table_4(cube: xr.Dataset, fits: pd.DataFrame) -> pd.DataFrame:
 
     def row(a: float, b: float, k: int) -> dict[str, Any]:
         fit = find_fit(fits, "loss", (a, b), k)
-        floor = _value("floor", *_fitted(fit, "floor"), _paper(paper, "floor", a, b, k))
-        return floor | _exponent(cube, fit, paper, "exponent", a, b, k)
+        paper_floor, other = _paper(paper, "floor", a, b, k), another_size(cube, "softmax")
+        floor = _value("floor", *_fitted(fit, "floor"), paper_floor, comparable=not other)
+        exponent = _exponent(cube, fit, paper, "exponent", a, b, k)
+        return floor | exponent | {"note": join_notes([other, exponent["note"]])}
 
     return _frame(paper, row)
 
@@ -237,9 +242,11 @@ def _paper(
     return float(rows["value"].item()), float(rows["se"].item())
 
 
-def _value(name: str, value: float, se: float, paper: tuple[float, float], percent: bool = True) -> dict[str, float]:
-    """Set ours, the published value and the difference, in per cent of the published value or as it is."""
-    difference = value - paper[0]
+def _value(
+    name: str, value: float, se: float, paper: tuple[float, float], percent: bool = True, comparable: bool = True
+) -> dict[str, float]:
+    """Set ours, the published value and, where comparable, the difference, in per cent of the latter or as it is."""
+    difference = value - paper[0] if comparable else math.nan
     columns = {name: value, f"{name}_se": se, f"{name}_published": paper[0]}
     if math.isfinite(paper[1]):
         columns[f"{name}_published_se"] = paper[1]

@@ -68,7 +68,8 @@ class Measured:
     unconverged : str
         How many runs have not converged; empty if all have.
     moved : float
-        How far their last round of training moved the value; 0 if all have converged, NaN if that is not known.
+        How far their last round of training moved the value; 0 if all have converged, NaN if that is not known: then
+        the number is not decided.
     reached : tuple of float
         The value after each training length at which it is determined.
     """
@@ -108,8 +109,9 @@ def judge(kind: Kind, ours: Measured, paper: float, paper_se: float = math.nan) 
     allowed, distance = kind.allowed(paper, known), kind.distance(ours.value, paper)
     far = distance > max(allowed, 2 * math.hypot(ours.error, known))
     low, high = min(*ours.reached, ours.value, math.inf), max(*ours.reached, ours.value, -math.inf)
-    caveat = f"{ours.unconverged}, effect not measured" if math.isnan(ours.moved) else ours.unconverged
-    if ours.moved > allowed:
+    if math.isnan(ours.moved):
+        verdict, why = UNDECIDED, "how far the last round of training moved it is not known"
+    elif ours.moved > allowed:
         verdict, why = UNDECIDED, f"the last round of training moved it by {ours.moved:.2g}"
     elif far and kind.varies and low <= paper <= high:
         verdict, why = UNDECIDED, f"{low:.2f} to {high:.2f} at our training lengths; the published one is not given"
@@ -123,4 +125,4 @@ def judge(kind: Kind, ours: Measured, paper: float, paper_se: float = math.nan) 
         verdict, why = AGREES, kind.words() if kind.side else f"within {kind.words()}"
     else:
         verdict, why = AGREES, "within the published error" if distance <= allowed else "within two errors"
-    return verdict, join_notes([why, caveat])
+    return verdict, join_notes([why, ours.unconverged])

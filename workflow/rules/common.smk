@@ -151,7 +151,9 @@ def points():
 
 # Only where jobs are planned and started: each of them reads these files again.
 if workflow.is_main_process:
-    logger.addHandler(Outlook(workflow, STUDY, points()))
+    _outlook = Outlook(workflow, STUDY, points())
+    logger.addHandler(_outlook)
+    logger.addFilter(_outlook.brief)
 
 
 # A study need not hold every experiment; its artifacts are those that can be made from what it holds.

@@ -7,6 +7,8 @@ rule report:
         "<results>/report.html",
     log:
         "<logs>/report.log",
+    benchmark:
+        "<benchmarks>/report/report.tsv"
     localrule: True
     conda:
         "../../environment.yml"
@@ -28,6 +30,8 @@ rule archive:
         f"<results>/inverse-depth-{STUDY.study}.zip",
     log:
         "<logs>/archive.log",
+    benchmark:
+        "<benchmarks>/archive/archive.tsv"
     localrule: True
     conda:
         "../../environment.yml"

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from inverse_depth.beyond import fits_over_ranges
-from inverse_depth.curves import Spectrum, spectra_in
+from inverse_depth.curves import Spectrum, spectra_in, unconverged
 from inverse_depth.figures.difficult import BROADER_2, BROADER_16, VARYING_A
 from inverse_depth.figures.panels import (
     Look,
@@ -20,6 +20,7 @@ from inverse_depth.figures.panels import (
     looks,
     name_both,
     new_figure,
+    note_open_markers,
     say_no_data,
     styled,
 )
@@ -50,6 +51,7 @@ def depth_range(cube: xr.Dataset) -> Figure:
     right_16 = [(flat_16, 16), *((spectrum, 16) for spectrum in BROADER_16 if spectrum[0] > 0)]
     _draw(axes[0], cube, left, looks(left))
     _draw(axes[1], cube, right_2 + right_16, looks(right_2, right_16))
+    note_open_markers(figure, axes, "open markers: fits of models not all of which have converged")
     return figure
 
 
@@ -76,14 +78,19 @@ def _draw(
         color, marker = look[spectrum, k].color, look[spectrum, k].marker
         ax.errorbar(place, value, error, fmt="none", ecolor=color, elinewidth=0.8)
         label = name + (f" ({missing} of {len(fits)} not determined)" if missing else "")
-        ax.plot(place, value, f"-{marker}", color=color, linewidth=0.7, label=label)
+        ax.plot(place, value, "-", color=color, linewidth=0.7)
+        done = np.array([not unconverged(cube.sel(L=depths), spectrum, k) for depths, fit in fits if fit.determined])
+        for shown, face in ((done.astype(bool), color), (~done.astype(bool), "white")):
+            ax.plot(place[shown], value[shown], marker, color=color, markerfacecolor=face)
+        ax.plot([], [], marker, color=color, label=label)
     draw_missing(ax, absent)
+    if starts:
+        ax.axhline(1, color="0.4", linestyle=":", linewidth=0.9, label=r"$\alpha = 1$")
     legend_above(ax)
     ax.set(xlabel="Shallowest depth fitted", ylabel=r"Fitted exponent $\alpha$")
-    if not any(np.size(line.get_xdata()) for line in ax.get_lines()):
+    if not starts:
         say_no_data(ax)
         return
-    ax.axhline(1, color="0.4", linestyle=":", linewidth=0.9)
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_locator(FixedLocator(sorted(starts)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda depth, _: f"{depth:g}"))

@@ -125,15 +125,15 @@ def figure_7(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
     Returns
     -------
     Figure
-        At a = 1, b = 0, k = 2: (a) the loss R_k of some modes; (b) (R_k(L) - R_k(inf)) over its value at the shallowest
-        depth. R_k(inf) is the floor of a fit to each mode by itself, over the depths of the fit of the total loss.
+        At a = 1, b = 0, k = 2: (a) the loss R_j of some modes; (b) (R_j(L) - R_j(inf)) over its value at the shallowest
+        depth. R_j(inf) is the floor of a fit to each mode by itself, over the depths of the fit of the total loss.
     """
     figure, (raw, normalised) = new_figure(1, 2, panel_height=2.7)
     shown = [mode for mode in MODES if mode in cube["mode"]]
     look = looks(shown)
     unlimited: list[str] = []
     for mode in shown:
-        points, name = curve(cube, "mode_loss", MODES_OF, 2, mode=mode), f"$k = {mode}$"
+        points, name = curve(cube, "mode_loss", MODES_OF, 2, mode=mode), f"$j = {mode}$"
         if not len(points):
             continue
         draw_curve(raw, points, look[mode], name)
@@ -146,7 +146,7 @@ def figure_7(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
         draw_missing(raw, [name_both(MODES_OF)])
         draw_missing(normalised, [name_both(MODES_OF)])
     draw_missing(normalised, unlimited, "limit not determined")
-    finish(raw, r"Mode loss $\mathcal{R}_k$")
+    finish(raw, r"Mode loss $\mathcal{R}_j$")
     finish(normalised, "Reducible mode loss (relative)")
     note_open_markers(figure, [raw, normalised])
     return figure

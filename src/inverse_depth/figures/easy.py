@@ -51,7 +51,7 @@ def figure_3(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
     Returns
     -------
     Figure
-        (a) b varies at a = 2; (b) a varies at b = 2; (c) R_k / (lambda_k omega_k) of some modes, 1 at zero prediction,
+        (a) b varies at a = 2; (b) a varies at b = 2; (c) R_j / (lambda_j omega_j) of some modes, 1 at zero prediction,
         displayed at 2 % where it is below.
     """
     figure, (left, right, modes) = new_figure(1, 3, panel_height=2.7)
@@ -67,12 +67,12 @@ def figure_3(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
         share = relative_to_zero_prediction(cube, MODES_OF, mode)
         if len(share):
             raised = Curve(share.depth, share.value.clip(min=THRESHOLD), share.error, share.converged)
-            draw_curve(modes, raised, mode_look[mode], f"$k = {mode}$")
+            draw_curve(modes, raised, mode_look[mode], f"$j = {mode}$")
     if modes.get_lines():
-        modes.axhline(THRESHOLD, color="0.4", linestyle="--", linewidth=0.8)
+        modes.axhline(THRESHOLD, color="0.4", linestyle="--", linewidth=0.8, label=f"{100 * THRESHOLD:g} % or less")
     else:
         draw_missing(modes, [name_both(MODES_OF)])
-    finish(modes, r"Mode loss $\mathcal{R}_k / (\lambda_k \omega_k)$")
+    finish(modes, r"Mode loss $\mathcal{R}_j / (\lambda_j \omega_j)$")
     note_open_markers(figure, [left, right, modes])
     return figure
 
@@ -107,7 +107,9 @@ def figure_4(cube: xr.Dataset) -> Figure:
                 float(cube["target_power"].sel(a=spectrum[0], b=spectrum[1], k=1)),
                 color=look[spectrum].color, linestyle=":", linewidth=0.9,
             )  # fmt: skip
-        if not family:
+        if family:
+            ax.plot([], [], ":", color="0.4", linewidth=0.9, label="predicting zero")
+        else:
             draw_missing(ax, ["any spectrum"])
         finish(ax, "Loss $\\mathcal{R}_L$")
     _draw_attention(attention, cube)

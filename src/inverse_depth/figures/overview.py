@@ -37,7 +37,8 @@ def figure_1(
         Loss against depth for (a) linear and (b) softmax attention on the easy task, (c) linear and (d) softmax
         attention on the difficult task with k = 2; a spectrum (a, b) looks the same everywhere. On the easy task a loss
         that is not above zero is drawn at its standard error. On the difficult task losses are divided by that at the
-        shallowest depth: between spectra they differ more than depth changes any of them. A row shares its scale.
+        shallowest depth: between spectra they differ more than depth changes any of them, and the curves of all b at
+        a = 0 coincide. A row shares its scale.
     """
     panels = [
         ("Linear attention, easy task", linear_easy, 1),
@@ -63,6 +64,9 @@ def figure_1(
                 continue
             points = at_least_error(points) if k == 1 else points / points.value[0]
             draw_curve(ax, points, look[spectrum], name_both(spectrum))
+        drawn = [spectrum for spectrum in curves if name_both(spectrum) not in absent]
+        if k > 1 and sum(spectrum[0] == 0 for spectrum in drawn) > 1:
+            ax.plot([], [], " ", label="$a = 0$: curves of all $b$ coincide")
         draw_missing(ax, absent if spectra else ["any spectrum"], f"no $L = {first}$" if spectra else "not run")
         finish(
             ax, r"Loss $\mathcal{R}_L$" if k == 1 else rf"Relative loss $\mathcal{{R}}_L / \mathcal{{R}}_{{{first}}}$"

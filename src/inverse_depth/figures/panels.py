@@ -82,8 +82,9 @@ def looks(*families: Sequence[Hashable]) -> dict[Any, Look]:
         new = [key for key in dict.fromkeys(family) if key not in chosen]
         # Later families are half a step lighter, so that no two curves are equal in grey.
         dark, light = (0.12, 0.57) if not chosen else (0.19, 0.72)
-        colors = sns.cubehelix_palette(len(new), start, rotation, hue=1.1, dark=dark, light=light, reverse=True)
-        for key, color in zip(new, colors, strict=True):
+        count = max(len(new), 2)  # a single curve has the dark end
+        colors = sns.cubehelix_palette(count, start, rotation, hue=1.1, dark=dark, light=light, reverse=True)
+        for key, color in zip(new, colors, strict=False):
             chosen[key] = Look(color, MARKERS[len(chosen) % len(MARKERS)])
     return chosen
 
@@ -295,10 +296,12 @@ def _value_ticks(ax: Axes) -> None:
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.{decimals}f}"))
 
 
-def note_open_markers(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Say below the figure what open markers are, if there are any."""
+def note_open_markers(
+    figure: Figure, axes: Sequence[Axes], what: str = "filled markers: training converged; open: not converged"
+) -> None:
+    """Say below the figure what filled and open markers are, if there are open ones."""
     if any(line.get_markerfacecolor() == "white" for line in _drawn(axes)):
-        note_below(figure, "open markers: training not converged")
+        note_below(figure, what)
 
 
 def note_below(figure: Figure, text: str) -> None:

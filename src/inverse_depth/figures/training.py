@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,12 +32,14 @@ from inverse_depth.figures.panels import (
     looks,
     name_both,
     new_figure,
+    note_open_markers,
     say_no_data,
     styled,
 )
 from inverse_depth.spectra import spectral_exponent
 
 SPECTRUM: Spectrum = (0, 0)
+OPEN = "open markers: models that had not converged by then, fits of such models"
 
 
 @styled
@@ -72,8 +73,9 @@ def training_length_softmax(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
         if is_determined(final):
             low, high = final[f"{quantity}_low"], final[f"{quantity}_high"]
             ax.axhspan(low, high, color="0.85", linewidth=0, zorder=0.5, label="final models, 95 %")
-        _draw_against_length(ax, fits, quantity, SPECTRUM, 2, steps, Look("black", "o"))
-        _finish_length(ax, label, steps, references=[1.0] if quantity == "exponent" else [])
+        _draw_against_length(ax, cube, fits, quantity, SPECTRUM, 2, steps, Look("black", "o"))
+        _finish_length(ax, label, steps, {1.0: r"$\alpha = 1$"} if quantity == "exponent" else {})
+    note_open_markers(figure, [losses, exponent, floor], OPEN)
     return figure
 
 
@@ -99,7 +101,7 @@ def training_length_linear(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
     steps = sorted({step for spectrum in spectra for step in _steps(cube, spectrum, 1)})
     step_look, look = _step_looks(steps), looks(spectra)
     ratio = axes[len(spectra)]
-    for ax, spectrum in zip(axes, spectra, strict=False):
+    for i, (ax, spectrum) in enumerate(zip(axes, spectra, strict=False)):
         _draw_lengths(ax, cube, spectrum, 1, step_look)
         if ax is axes[0]:
             figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=len(steps))
@@ -109,8 +111,14 @@ def training_length_linear(cube: xr.Dataset, fits: pd.DataFrame) -> Figure:
         ax.plot([], [], look[spectrum].marker, color=look[spectrum].color, label=f"$(a, b) = {name_both(spectrum)[1:]}")
         finish(ax, "Loss $\\mathcal{R}_L$")
         zeta = spectral_exponent(*spectrum)
-        _draw_against_length(ratio, fits, "exponent", spectrum, 1, steps, look[spectrum], zeta, name_both(spectrum))
-    _finish_length(ratio, r"Exponent $\alpha / \zeta$", steps, references=[1.0, 2.0])
+        # Markers stand a little beside each other: they would hide one another.
+        beside = 2 ** (0.11 * (i - (len(spectra) - 1) / 2))
+        name = name_both(spectrum)
+        _draw_against_length(ratio, cube, fits, "exponent", spectrum, 1, steps, look[spectrum], zeta, name, beside)
+    ratio.plot([], [], " ", label=f"markers as above (a) to ({'abcdefghijkl'[len(spectra) - 1]})")
+    references = {1.0: "1 constrained, 2 free", 2.0: ""}
+    _finish_length(ratio, r"Exponent $\alpha / \zeta$", steps, references)
+    note_open_markers(figure, axes[: len(spectra) + 1], OPEN)
     for ax in axes[len(spectra) + 1 :]:
         ax.remove()
     return figure
@@ -132,13 +140,12 @@ def _draw_lengths(ax: Axes, cube: xr.Dataset, spectrum: Spectrum, k: int, look: 
     """Draw loss against depth after each training length."""
     for step in look:
         points = curve(trained_for(cube, step), "loss", spectrum, k)
-        # Every curve but the last is of models still in training: there is nothing to mark.
-        points = replace(points, converged=np.ones(len(points), dtype=bool))
         draw_curve(ax, points, look[step], f"{step:,} steps".replace(",", "\u202f"))
 
 
 def _draw_against_length(
     ax: Axes,
+    cube: xr.Dataset,
     fits: pd.DataFrame,
     quantity: str,
     spectrum: Spectrum,
@@ -147,6 +154,7 @@ def _draw_against_length(
     look: Look,
     unit: float = 1.0,
     name: str = "",
+    beside: float = 1.0,
 ) -> None:
     """Draw a fitted quantity with its standard error against training length; name the lengths that determine none."""
     rows: dict[int, Any] = {step: find_fit(fits, "loss", spectrum, k, step) for step in steps}
@@ -154,23 +162,39 @@ def _draw_against_length(
     value, error = (
         np.array([float(fit[column]) for fit in known.values()]) / unit for column in (quantity, f"{quantity}_se")
     )
-    ax.errorbar(list(known), value, error, fmt=f"-{look.marker}", color=look.color, linewidth=0.7, elinewidth=0.8)
-    missing = [f"{step / 1000:g}" for step in steps if step not in known]
+    place = beside * np.array(list(known), dtype=float)
+    ax.errorbar(place, value, error, fmt="-", color=look.color, linewidth=0.7, elinewidth=0.8)
+    done = np.array([_all_converged(cube, fit, spectrum, k, step) for step, fit in known.items()], dtype=bool)
+    for shown, face in ((done, look.color), (~done, "white")):
+        ax.plot(place[shown], value[shown], look.marker, color=look.color, markerfacecolor=face, zorder=3)
+    missing = [_short(step) for step in steps if step not in known]
     draw_missing(ax, missing, f"{name}: no fit at" if name else "no fit at")
 
 
-def _finish_length(ax: Axes, ylabel: str, steps: Sequence[int], references: Sequence[float]) -> None:
-    """Set a panel against training length once everything is drawn."""
+def _all_converged(cube: xr.Dataset, fit: Any, spectrum: Spectrum, k: int, step: int) -> bool:
+    """Tell whether all models that a fit after a training length rests on had converged by then."""
+    points = curve(trained_for(cube, step), "loss", spectrum, k).between(fit["depth_min"], fit["depth_max"])
+    return bool(points.converged.all())
+
+
+def _short(step: float) -> str:
+    """Write a training length, thousands as k."""
+    return f"{step / 1000:g}k" if step >= 1000 else f"{step:g}"
+
+
+def _finish_length(ax: Axes, ylabel: str, steps: Sequence[int], references: Mapping[float, str]) -> None:
+    """Set a panel against training length once everything is drawn; ``references`` are levels to their names."""
+    empty = not any(np.size(line.get_xdata()) for line in ax.get_lines())
+    for reference, name in {} if empty else references.items():
+        ax.axhline(reference, color="0.4", linestyle=":", linewidth=0.9, label=name or None)
     legend_above(ax)
-    ax.set(xlabel="Training steps (thousands)", ylabel=ylabel)
-    if not any(np.size(line.get_xdata()) for line in ax.get_lines()):
+    ax.set(xlabel="Training steps", ylabel=ylabel)
+    if empty:
         say_no_data(ax)
         return
-    for reference in references:
-        ax.axhline(reference, color="0.4", linestyle=":", linewidth=0.9)
     ax.set_xscale("log")
     ax.xaxis.set_major_locator(FixedLocator(steps))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step / 1000:g}"))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda step, _: _short(step)))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     ax.set_xlim(steps[0] / 1.4, steps[-1] * 1.4)

@@ -177,7 +177,8 @@ def _draw_attention(ax: Axes, attention: xr.Dataset, k: int, paper: float) -> Ax
     ax.grid(False)
     rho = plus_minus(float(at["rho"]), float(at["rho_se"]), r"\pm")
     residual = np.format_float_positional(float(at["fit_residual"]), precision=2, fractional=False, trim="-")
-    ax.set_title(f"top {k}: $\\rho = {rho}$\npublished: {paper:g}; residual: {residual}", loc="left")
+    state = "" if at["converged"] == 1 else ", not converged"
+    ax.set_title(f"top {k}{state}: $\\rho = {rho}$\npublished: {paper:g}; residual: {residual}", loc="left")
     return image
 
 

@@ -134,7 +134,7 @@ def reachable_basis(eigenvalues: FloatArray, teacher: FloatArray, degree: int) -
     Parameters
     ----------
     eigenvalues, teacher : ndarray, shape (d,)
-        lambda_k and omega_k.
+        lambda_j and omega_j.
     degree : int
 
     Returns
@@ -170,7 +170,7 @@ def linear_floor(
     query, target, cross : ndarray, shape (block, d)
         Block means of z_j^2, t_j^2 and z_j t_j.
     eigenvalues, teacher : ndarray, shape (d,)
-        lambda_k and omega_k.
+        lambda_j and omega_j.
     degree : int
         L, the degree of the polynomial.
 

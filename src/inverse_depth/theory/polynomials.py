@@ -1,6 +1,6 @@
 """Covariance polynomials on the easy task: what a linear-attention model of depth L could reach.
 
-With population covariance the loss of a residual polynomial r = 1 - p_L is sum_k lambda_k omega_k r(lambda_k)^2, where
+With population covariance the loss of a residual polynomial r = 1 - p_L is sum_j lambda_j omega_j r(lambda_j)^2, where
 r(0) = 1 and deg r <= L (Peng et al., arXiv 2610.11063, App. A.2). Repeating one update constrains r to
 (1 - gamma lambda / L)^L; free polynomials choose all coefficients. On a dense spectrum they fall as L^-zeta and
 L^-2zeta.
@@ -19,7 +19,7 @@ from inverse_depth.spectra import FloatArray, power_law_spectrum, spectral_expon
 
 
 def optimal_step(eigenvalues: FloatArray, weights: FloatArray, depth: int) -> float:
-    """Find the gamma that minimises sum_k w_k (1 - gamma lambda_k / L)^(2L).
+    """Find the gamma that minimises sum_j w_j (1 - gamma lambda_j / L)^(2L).
 
     The loss is convex in gamma, and its derivative is negative at gamma = L / lambda_max and positive at
     L / lambda_min, so the minimum is the one root between them. Its two signs are summed in logarithms: at large L the
@@ -28,7 +28,7 @@ def optimal_step(eigenvalues: FloatArray, weights: FloatArray, depth: int) -> fl
     Parameters
     ----------
     eigenvalues, weights : ndarray, shape (d,)
-        lambda_k > 0 and w_k = lambda_k omega_k > 0.
+        lambda_j > 0 and w_j = lambda_j omega_j > 0.
     depth : int
         Number L of repeated updates.
 
@@ -54,7 +54,7 @@ def optimal_step(eigenvalues: FloatArray, weights: FloatArray, depth: int) -> fl
 
 
 def constrained_loss(eigenvalues: FloatArray, weights: FloatArray, depth: int) -> float:
-    """Loss of the repeated update, sum_k w_k (1 - gamma lambda_k / L)^(2L), at the best gamma.
+    """Loss of the repeated update, sum_j w_j (1 - gamma lambda_j / L)^(2L), at the best gamma.
 
     See `optimal_step` for the parameters. Falls as L^-zeta while 1 << L << lambda_1 / lambda_d.
     """
@@ -63,12 +63,12 @@ def constrained_loss(eigenvalues: FloatArray, weights: FloatArray, depth: int) -
 
 
 def exponential_superposition(weights: FloatArray, timescales: FloatArray, depths: FloatArray) -> FloatArray:
-    """Power law from modes that each decay exponentially: R_L = sum_k w_k exp(-L / tau_k) (App. A.4).
+    """Power law from modes that each decay exponentially: R_L = sum_j w_j exp(-L / tau_j) (App. A.4).
 
     Parameters
     ----------
     weights, timescales : ndarray, shape (d,)
-        w_k, and tau_k >= 0 in layers.
+        w_j, and tau_j >= 0 in layers.
     depths : ndarray, shape (n,)
 
     Returns
@@ -82,7 +82,7 @@ def exponential_superposition(weights: FloatArray, timescales: FloatArray, depth
 def fixed_step_loss(eigenvalues: FloatArray, weights: FloatArray, depths: FloatArray) -> FloatArray:
     """Loss of the repeated update at gamma = L / lambda_1, the largest step that never overshoots.
 
-    Mode k then decays as exp(-L / tau_k), tau_k = -1 / (2 log(1 - lambda_k / lambda_1)); the first mode at once.
+    Mode j then decays as exp(-L / tau_j), tau_j = -1 / (2 log(1 - lambda_j / lambda_1)); the first mode at once.
     """
     with np.errstate(divide="ignore"):
         timescales = -0.5 / np.log1p(-eigenvalues / eigenvalues.max())
@@ -92,7 +92,7 @@ def fixed_step_loss(eigenvalues: FloatArray, weights: FloatArray, depths: FloatA
 def free_losses(eigenvalues: FloatArray, weights: FloatArray, max_depth: int) -> FloatArray:
     """Least loss over all polynomials r with r(0) = 1 and deg r <= L, for L = 0..max_depth.
 
-    It is 1 / sum_{n <= L} phi_n(0)^2, phi_n the orthonormal polynomials of the weights w_k on the lambda_k, and equally
+    It is 1 / sum_{n <= L} phi_n(0)^2, phi_n the orthonormal polynomials of the weights w_j on the lambda_j, and equally
     the squared residual of the least-squares problem diag(sqrt(lambda)) x = sqrt(w) after L Golub-Kahan steps (Paige
     and Saunders, ACM TOMS 8, 43, 1982). In that form the loss is a product of sines, without any cancellation; both
     Krylov bases are orthogonalised fully, twice.
@@ -100,7 +100,7 @@ def free_losses(eigenvalues: FloatArray, weights: FloatArray, max_depth: int) ->
     Parameters
     ----------
     eigenvalues, weights : ndarray, shape (d,)
-        lambda_k > 0 and w_k = lambda_k omega_k > 0.
+        lambda_j > 0 and w_j = lambda_j omega_j > 0.
     max_depth : int
 
     Returns
