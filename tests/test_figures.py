@@ -164,7 +164,7 @@ def test_mode_losses_are_normalised_and_stop_at_two_per_cent():
     panel = figure_3(cube, make_fits(laws, DEPTHS)).axes[2]
     depth, value = points(panel, "^")
     np.testing.assert_allclose(value, np.maximum(np.exp(-depth / 16), THRESHOLD))
-    assert legend(panel) == [f"$k = {k}$" for k in (1, 2, 4, 8, 16, 32)]
+    assert legend(panel) == [*(f"$j = {j}$" for j in (1, 2, 4, 8, 16, 32)), "2 % or less"]
 
 
 def test_figure_4_keeps_what_is_not_above_zero_at_its_error():
@@ -174,8 +174,9 @@ def test_figure_4_keeps_what_is_not_above_zero_at_its_error():
     figure = figure_4(cube)
     depth, value = points(figure.axes[0], "P")  # the marker of (0.5, 0) in every figure
     np.testing.assert_allclose(value[depth == 4], 3e-9)
-    assert [label.partition(":")[0] for label in legend(figure.axes[0])] == ["$a = 0$", "$a = 0.5$", "$a = 1$"]
-    assert [label.partition(":")[0] for label in legend(figure.axes[1])] == ["$b = 0$", "$b = 0.5$", "$b = 1$"]
+    zero = "predicting zero"
+    assert [label.partition(":")[0] for label in legend(figure.axes[0])] == ["$a = 0$", "$a = 0.5$", "$a = 1$", zero]
+    assert [label.partition(":")[0] for label in legend(figure.axes[1])] == ["$b = 0$", "$b = 0.5$", "$b = 1$", zero]
 
 
 def test_figure_4_names_the_loss_of_the_shallowest_model():
@@ -233,7 +234,7 @@ def test_modes_collapse_if_they_share_a_law():
 def test_modes_without_a_limit_are_named():
     laws = softmax_laws()
     figure = figure_7(make_cube(laws, (1, 4, 16)), make_fits(laws, (1, 4, 16)))
-    assert legend(figure.axes[1])[-1].startswith("limit not determined: $k = 1$")
+    assert legend(figure.axes[1])[-1].startswith("limit not determined: $j = 1$")
     assert not len(points(figure.axes[1], "o"))
 
 
@@ -264,7 +265,7 @@ def test_training_length_softmax():
     )
     assert list(exponent.get_lines()[0].get_xdata()) == [6000, 14000]
     np.testing.assert_allclose(exponent.get_lines()[0].get_ydata(), [0.98 * 0.9, 0.98])
-    assert set(legend(exponent)) == {"final models, 95 %", "no fit at: 2"}
+    assert set(legend(exponent)) == {"final models, 95 %", r"$\alpha = 1$", "no fit at: 2k"}
     assert np.allclose(floor.get_lines()[0].get_ydata(), 2.007)
 
 
@@ -272,8 +273,31 @@ def test_training_length_linear_is_relative_to_zeta():
     laws, steps = linear_easy_laws(), (2000, 6000)
     figure = training_length_linear(make_cube(laws, DEPTHS, steps=steps), make_fits(laws, DEPTHS, steps))
     assert len(figure.axes) == 8
-    for line in figure.axes[-1].get_lines()[:7]:
-        np.testing.assert_allclose(line.get_ydata(), [1.3 * 0.85, 1.3])
+    markers = ("o", "s", "^", "D", "v", "P", "<")
+    for marker in markers:
+        np.testing.assert_allclose(points(figure.axes[-1], marker)[1], [1.3 * 0.85, 1.3])
+    first, second = (points(figure.axes[-1], marker)[0] for marker in markers[:2])
+    assert (second / first > 1.05).all()  # markers of one length stand beside each other
+
+
+def test_models_still_in_training_are_open_at_their_training_length():
+    laws, steps = softmax_laws(), (2000, 6000, 14000)
+    cube = make_cube(laws, DEPTHS, steps=steps)
+    cube["steps"].loc[dict(L=1)] = 2000
+    cube["converged"].loc[dict(L=64, seed=0)] = 0
+    figure = training_length_softmax(cube, make_fits(laws, DEPTHS, steps))
+    losses, exponent, _ = figure.axes
+
+    def open_at(ax, marker):
+        lines = (
+            line for line in ax.get_lines() if (line.get_marker(), line.get_markerfacecolor()) == (marker, "white")
+        )
+        return [int(x) for line in lines for x in line.get_xdata()]
+
+    assert open_at(losses, "o") == list(DEPTHS[1:])  # after 2,000 steps only the shallowest had converged
+    assert open_at(losses, "^") == [64]
+    assert open_at(exponent, "o") == list(steps)
+    assert "open markers" in figure._supxlabel.get_text()
 
 
 def test_generalised_models_show_loss_shared_error_and_disagreement():

@@ -188,7 +188,8 @@ def test_written_tables_agree(softmax, tmp_path):
     back = pd.read_csv(paths[0], keep_default_na=True)
     pd.testing.assert_frame_equal(back, frame.replace({"note": {"": np.nan}}), check_dtype=False)
     md, tex = (path.read_text(encoding="utf-8") for path in paths[1:])
-    lines = md.splitlines()
+    lines, (blank, *below) = md.splitlines()[:9], md.splitlines()[9:]
+    assert blank == "" and [line.partition(" ")[0] for line in below] == ["1."]  # a note stands below the table
     assert len(lines) == 9 and len({line.replace(r"\|", "").count("|") for line in lines}) == 1
     assert "0.818 ± 0.0008" in md or "0.8180 ± 0.0008" in md
     assert r"not determined: 45% \| noise_x" in md and "see note" in md
@@ -222,14 +223,14 @@ def test_modes_one_after_another_and_in_parallel():
     frame = modes(linear, make_cube(laws, DEPTHS, modes=16, noise=1e-7), make_fits(laws, DEPTHS))
     # a tenth of exp(-4 L / 16) is left at L = 4 log 10 = 9.21, which lies between the depths 8 and 16
     log_log = 8 * 2 ** ((math.log(10) - 2) / 2)
-    assert line(frame, "depth at which 10 % remain", "k = 4")["linear_easy"] == pytest.approx(log_log)
-    depth = [line(frame, "depth at which 50 % remain", f"k = {k}")["linear_easy"] for k in (2, 4, 8, 16)]
+    assert line(frame, "depth at which 10 % remain", "j = 4")["linear_easy"] == pytest.approx(log_log)
+    depth = [line(frame, "depth at which 50 % remain", f"j = {k}")["linear_easy"] for k in (2, 4, 8, 16)]
     assert depth[0] == 1 and depth == sorted(depth) and depth[3] > 20
     exponent = laws[1, 0, 2].exponent
     for k in (1, 2, 4, 8, 16):
-        found = line(frame, "depth at which 10 % remain", f"k = {k}")["softmax_difficult"]
+        found = line(frame, "depth at which 10 % remain", f"j = {k}")["softmax_difficult"]
         assert found == pytest.approx(10 ** (1 / exponent), rel=1e-2)
-    assert line(frame, "depth at which 10 % remain", "k = 32")["softmax_difficult_note"] == "no such mode"
+    assert line(frame, "depth at which 10 % remain", "j = 32")["softmax_difficult_note"] == "no such mode"
 
     share = np.exp(-4 * 4 / np.array([1, 2, 4, 8, 16]) ** 2)
     assert line(frame, "spread over modes", "L = 4")["linear_easy"] == pytest.approx(np.std(share, ddof=1))
@@ -244,7 +245,7 @@ def test_modes_that_are_not_learned_are_said(tmp_path):
     depths = (1, 2, 3, 4, 6, 8)
     softmax = make_cube({(1, 0, 2): laws[1, 0, 2]}, depths, noise=1e-7)
     frame = modes(make_cube({(2, 1, 1): Law(0, 1, 1)}, (1, 2), modes=4), softmax, make_fits(laws, depths))
-    first = line(frame, "depth at which 10 % remain", "k = 1")
+    first = line(frame, "depth at which 10 % remain", "j = 1")
     assert math.isnan(first["linear_easy"]) and first["linear_easy_note"] == "not run"
     assert math.isnan(first["softmax_difficult"])
     assert first["softmax_difficult_note"].startswith("stays above 10 %: 0.1")
