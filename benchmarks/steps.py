@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.benchmark import Timer
 
 from inverse_depth.contexts import Contexts, Family, generator, haar_rotation, sample_contexts
+from inverse_depth.devices import keep_freed_memory
 from inverse_depth.models import reference
 from inverse_depth.models.base import ModelSpec, build_model
 from inverse_depth.optimiser import Adam
@@ -72,6 +73,7 @@ class ReducedStep:
     """The step that training takes, in its three stages."""
 
     def __init__(self, case: Case, device: torch.device):
+        keep_freed_memory()
         self.case, self.device, self.seeds = case, device, tuple(range(case.replicas))
         spec = ModelSpec(case.attention, case.variant, "merged", case.depth, case.dimension, case.width)
         self.model = build_model(spec, self.seeds).to(device)

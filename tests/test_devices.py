@@ -5,6 +5,9 @@ do. Here all meet the contexts and the initial weights that the CPU draws; what 
 """
 
 import dataclasses
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -113,3 +116,24 @@ def test_an_evaluation_differs_by_rounding(tmp_path, monkeypatch, attention, oth
         meet(monkeypatch, place)
     two = evaluate([run], None, experiment(attention), a=1.0, b=0.5, k=2, device=place)
     assert difference(one, two, "loss", "loss_by_step") < BOUND
+
+
+HELD = """
+from pathlib import Path
+import torch
+from inverse_depth.devices import prepare_device
+prepare_device("cpu")
+held = lambda: 4096 / 2**20 * int(Path("/proc/self/statm").read_text().split()[1])
+before = held()
+arrays = [torch.ones(2**20) for _ in range(8)]
+del arrays
+print(held() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+@pytest.mark.parametrize(("environment", "least", "most"), [({}, 30, 40), ({"MALLOC_MMAP_THRESHOLD_": "100000"}, 0, 5)])
+def test_a_process_keeps_the_memory_of_freed_arrays_unless_the_environment_says_otherwise(environment, least, most):
+    code, inherited = HELD, {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    out = subprocess.run([sys.executable, "-c", code], env=inherited | environment, capture_output=True, check=True)
+    assert least < float(out.stdout) < most, "MiB of 32 that were freed"

@@ -17,6 +17,7 @@ import xarray as xr
 from inverse_depth import checkpoints, training
 from inverse_depth.config import Experiment, Grid, Run, Training
 from inverse_depth.contexts import Family, generator, sample_contexts
+from inverse_depth.devices import prepare_device
 from inverse_depth.models.base import ModelSpec, build_model
 from inverse_depth.optimiser import Adam
 from inverse_depth.progress import Pace, TrainingError
@@ -300,8 +301,8 @@ def test_models_come_back_from_a_file(tmp_path):
 def test_refuses_a_gpu_that_is_not_there(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(TrainingError, match="device is 'cuda'"):
-        training.choose_device("cuda")
-    assert training.choose_device("auto").type == "cpu"
+        prepare_device("cuda")
+    assert prepare_device("auto").type == "cpu"
 
 
 def test_a_round_that_makes_the_loss_worse_has_not_converged():

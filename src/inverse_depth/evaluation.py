@@ -34,11 +34,12 @@ from inverse_depth.contexts import (
     sample_contexts,
     sample_teachers,
 )
+from inverse_depth.devices import device_name, prepare_device
 from inverse_depth.models.base import Effective, Model
 from inverse_depth.runs import load_model, settings
 from inverse_depth.spectra import power_law_spectrum
 from inverse_depth.storage import read_dataset
-from inverse_depth.training import choose_device, device_name, parts
+from inverse_depth.training import parts
 
 BLOCKS = 256
 Array = NDArray[np.float64]
@@ -106,7 +107,7 @@ def evaluate(
     xarray.Dataset
         Over (L, seed), b where several are given, and block, mode and step: see :mod:`inverse_depth.cubes`.
     """
-    place = choose_device(device)
+    place = prepare_device(device)
     family = family_of(experiment, a, k)
     measured = [_Measured(run, place) for run in runs]
     depths = b if isinstance(b, Mapping) else {b: [one.depth for one in measured]}
@@ -203,7 +204,7 @@ def control_dataset(family: Family, contexts: int, *, device: str = "auto") -> x
     xarray.Dataset
         ``temperature``, ``gain`` and ``moment`` (block, mode): E[(o_k^T v)^2] of its residual v by block.
     """
-    place = choose_device(device)
+    place = prepare_device(device)
     # the predictor is isotropic, so it need not know the rotation
     pilot = next(iter(_blocks("control pilot", family, 4096, place, rotate=False)))[1]
 

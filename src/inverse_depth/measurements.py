@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from inverse_depth.attention_structure import identity_share, selection_percentiles
 from inverse_depth.config import ContextAttention, Experiment, Selection
 from inverse_depth.contexts import family_of, generator, sample_contexts
+from inverse_depth.devices import prepare_device
 from inverse_depth.models.base import Model
 from inverse_depth.models.context_updates import ContextUpdates
 from inverse_depth.runs import load_model
-from inverse_depth.training import choose_device, parts
+from inverse_depth.training import parts
 
 Array = NDArray[np.float64]
 PERCENTILES = tuple(range(1, 100))
@@ -42,7 +43,7 @@ def selection_dataset(
     xarray.Dataset
         See :func:`inverse_depth.attention_structure.selection_percentiles`.
     """
-    place = choose_device(device)
+    place = prepare_device(device)
     family = family_of(experiment, settings.spectrum[0], settings.target_size)
     contexts = sample_contexts(family, settings.contexts, [generator("selection", 0, 0, place)])
     assert contexts.selected is not None and family.context_length is not None
@@ -83,7 +84,7 @@ def context_attention_dataset(
         of the least-squares fit A_1 = rho I + (1 - rho) 11^T / P, with ``rho_se``, the standard error over contexts and
         seeds; ``fit_residual`` (k), its root mean square residual; ``converged`` (k).
     """
-    place = choose_device(device)
+    place = prepare_device(device)
     found: dict[int, list[Array]] = {}
     converged: dict[int, bool] = {}
     residuals: dict[int, list[Array]] = {}

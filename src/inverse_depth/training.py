@@ -24,9 +24,10 @@ from torch import Tensor
 from inverse_depth import checkpoints
 from inverse_depth.config import Experiment, Run, Training
 from inverse_depth.contexts import Contexts, Family, family_of, generator, sample_contexts, sample_teachers
+from inverse_depth.devices import device_name, prepare_device
 from inverse_depth.models.base import Effective, Model, ModelSpec, build_model
 from inverse_depth.optimiser import Adam
-from inverse_depth.progress import Pace, TrainingError, numbers, require_finite
+from inverse_depth.progress import Pace, numbers, require_finite
 from inverse_depth.provenance import code_hash
 from inverse_depth.runs import Outcome, run_dataset, settings
 from inverse_depth.spectra import power_law_spectrum
@@ -69,7 +70,7 @@ def train_run(
     TrainingError
         If the loss stops being finite.
     """
-    place, dtype = choose_device(device), getattr(torch, recipe.precision)
+    place, dtype = prepare_device(device), getattr(torch, recipe.precision)
     family = family_of(experiment, run.a, run.k)
     spec = model_spec(experiment, recipe, run)
     model = build_model(spec, run.seeds, dtype).to(place)
@@ -145,20 +146,6 @@ class Objective:
         if teachers is None:
             return (model.residual(contexts, effective).square() * self.weights).sum(-1)
         return model.error(contexts, teachers, effective).square() / self.power
-
-
-def choose_device(name: str) -> torch.device:
-    """The device of a name in the configuration: ``auto`` is a GPU where there is one."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise TrainingError(
-            "device is 'cuda', but PyTorch sees no GPU here; allowed are auto, cpu, or a machine with one"
-        )
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def device_name(device: torch.device) -> str:
-    """The device in words, for a file's attributes."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
 
 
 def model_spec(experiment: Experiment, recipe: Training, run: Run) -> ModelSpec:

@@ -23,6 +23,7 @@ from scipy.special import betainc, ndtr, ndtri
 
 from inverse_depth.config import Floor
 from inverse_depth.contexts import Family, generator, sample_contexts
+from inverse_depth.devices import keep_freed_memory
 from inverse_depth.spectra import FloatArray, power_law_spectrum
 
 BLOCKS = 256
@@ -66,7 +67,6 @@ def sample_moments(
     target_sizes: Sequence[int],
     contexts: int,
     seed: int,
-    device: str = "cpu",
 ) -> Moments:
     """Moments of the difficult task for one input spectrum; one sample serves every teacher spectrum and target size.
 
@@ -82,8 +82,6 @@ def sample_moments(
         Number n of independent contexts, a multiple of 256.
     seed : int
         Seed of the sample; the result depends on it and the sizes alone.
-    device : str
-        Where to draw.
 
     Returns
     -------
@@ -98,18 +96,18 @@ def sample_moments(
     if contexts < BLOCKS or contexts % BLOCKS:
         raise ValueError(f"contexts is {contexts}: it must be a positive multiple of {BLOCKS}")
     family = Family("difficult", dimension, context_length, max(target_sizes), a)
-    scale = torch.tensor(power_law_spectrum(dimension, a), device=device).sqrt()
-    counts = torch.arange(1, max(target_sizes) + 1, device=device, dtype=torch.float64)
-    sizes = torch.tensor(target_sizes, device=device)
+    scale = torch.tensor(power_law_spectrum(dimension, a)).sqrt()
+    counts = torch.arange(1, max(target_sizes) + 1, dtype=torch.float64)
+    sizes = torch.tensor(target_sizes)
     chunk = max(1, _NUMBERS_AT_ONCE // (dimension * context_length))
     per_block = contexts // BLOCKS
     query, target, cross = [], [], []
     draw = 0
     for _ in range(BLOCKS):
-        sums = torch.zeros((1 + 2 * len(target_sizes), dimension), dtype=torch.float64, device=device)
+        sums = torch.zeros((1 + 2 * len(target_sizes), dimension), dtype=torch.float64)
         for start in range(0, per_block, chunk):
             batch = sample_contexts(
-                family, min(chunk, per_block - start), [generator("floor", seed, draw, device)], rotate=False
+                family, min(chunk, per_block - start), [generator("floor", seed, draw)], rotate=False
             )
             draw += 1
             assert batch.tokens is not None and batch.selected is not None
@@ -224,7 +222,7 @@ def measured_coefficient(cross: FloatArray, eigenvalues: FloatArray, teacher: Fl
     return _mean(cross @ weights / (weights @ eigenvalues**1.5))
 
 
-def floor_dataset(settings: Floor, seed: int, device: str = "cpu") -> xr.Dataset:
+def floor_dataset(settings: Floor, seed: int) -> xr.Dataset:
     """Floors for every pair of a spectrum and a target size.
 
     Parameters
@@ -233,14 +231,13 @@ def floor_dataset(settings: Floor, seed: int, device: str = "cpu") -> xr.Dataset
         Sizes, degree, spectra and target sizes.
     seed : int
         Seed of the contexts.
-    device : str
-        Where to draw them.
 
     Returns
     -------
     xarray.Dataset
         Over (a, b, k); pairs (a, b) not asked for hold NaN.
     """
+    keep_freed_memory()
     exponents = [sorted(set(values)) for values in zip(*settings.spectra, strict=True)]
     sizes = sorted(settings.target_sizes)
     dims = ("a", "b", "k")
@@ -253,7 +250,7 @@ def floor_dataset(settings: Floor, seed: int, device: str = "cpu") -> xr.Dataset
     values = {name: np.full(shape, np.nan) for base in described for name in (base, f"{base}_se")}
     for i, a in enumerate(exponents[0]):
         eigenvalues = power_law_spectrum(settings.dimension, a)
-        moments = sample_moments(settings.dimension, settings.context_length, a, sizes, settings.contexts, seed, device)
+        moments = sample_moments(settings.dimension, settings.context_length, a, sizes, settings.contexts, seed)
         for j, b in enumerate(exponents[1]):
             if (a, b) not in settings.spectra:
                 continue
