@@ -74,9 +74,9 @@ class Decays:
         return math.sqrt(self._covariance(row)[1, 1])
 
     def at_bound(self, row: int) -> str:
-        """Name of a fitted parameter at its bound, or nothing."""
+        """Name of a fitted parameter at its bound, or nothing; a rate within a tenth of its bound counts as there."""
         value, lower, upper = self.parameters[row], self.lower[row], self.upper[row]
-        reach = np.array([1e-9, 1e-2, 1e-2])
+        reach = np.array([1e-9, 1e-2, 1e-1])
         bounded = (lower < upper) & ((value - lower < reach) | (upper - value < reach))
         return str(np.array(["floor", "amplitude", "exponent"])[bounded][0]) if bounded.any() else ""
 

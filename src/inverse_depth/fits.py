@@ -16,7 +16,7 @@ from inverse_depth.config import Fit
 from inverse_depth.curves import join_notes
 from inverse_depth.decays import FloatArray
 from inverse_depth.misfit import lack_of_fit
-from inverse_depth.power_law import PowerLawFit, fit_power_law, undetermined
+from inverse_depth.power_law import LOSSES, PowerLawFit, fit_power_law, undetermined
 
 __all__ = ["FIT_COLUMNS", "Bootstrap", "PowerLawFit", "bootstrap_power_law", "fit_cube", "fit_power_law"]
 
@@ -127,7 +127,7 @@ class _Curve:
         self.means = np.nansum(losses[self.present], axis=1) / self.seeds
 
     def fit(self, floor: float | None) -> PowerLawFit:
-        if (wrong := self.means <= (floor or 0)).any():
+        if (wrong := self.means <= max(floor or 0, LOSSES[0])).any():
             return undetermined(f"the loss is not above {floor or 0:g} at depth {self.depths[wrong][0]:g}")
         return fit_power_law(self.depths, self.means, floor=floor)
 

@@ -21,6 +21,9 @@ from inverse_depth.misfit import CERTAINTY, bends, drift, exponential_preferred,
 EXPONENT_BOUNDS = (0.01, 16.0)
 """Allowed alpha: below, c L^-alpha is a logarithm; above, only the shallowest depth differs from the floor."""
 
+DEPTHS, LOSSES = (1.0, 1e15), (1e-30, 1e30)
+"""Allowed depths and losses: no square or power of them leaves the range of double precision."""
+
 LEAST_R_SQUARED = 0.9
 """A law that leaves more than a tenth of the variance of the log loss unexplained is refused."""
 
@@ -101,9 +104,9 @@ def fit_power_law(depth: ArrayLike, loss: ArrayLike, *, floor: float | None = No
     Parameters
     ----------
     depth : array_like of real numbers, shape (n,)
-        Different depths L >= 1, in any order.
+        Different depths L from 1 to 1e15, in any order.
     loss : array_like of real numbers, shape (n,)
-        Positive losses.
+        Losses from 1e-30 to 1e30.
     floor : float, optional
         L_0 if it is known, such as 0 on the easy task; fitted jointly by default.
 
@@ -202,12 +205,12 @@ def checked_curve(
         )
     if not depths.size:
         raise ValueError("depth and loss are empty: at least one point is needed")
-    for name, values, least, allowed in (
-        ("depth", depths, depths >= 1, "at least 1"),
-        ("loss", losses, losses > 0, "above 0"),
+    for name, values, (least, most) in (
+        ("depth", depths, DEPTHS),
+        ("loss", losses, LOSSES),
     ):
-        if (wrong := ~(np.isfinite(values) & least)).any():
-            raise ValueError(f"{name} holds {values[wrong][0]:g}: every {name} must be finite and {allowed}")
+        if (wrong := ~((values >= least) & (values <= most))).any():
+            raise ValueError(f"{name} holds {values[wrong][0]:g}: every {name} must lie from {least:g} to {most:g}")
     order = np.argsort(depths)
     depths, losses = depths[order], losses[order]
     if (repeated := depths[1:] == depths[:-1]).any():
