@@ -261,6 +261,15 @@ def test_what_is_no_file_is_no_archive(tmp_path):
             unpacking.unpack(path, tmp_path / "root")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [([], "no archive is named"), ([""], "no archive is named"), (["absent.zip"], "absent.zip is no file")],
+)
+def test_verify_says_how_to_name_an_archive(arguments, words, capsys):
+    assert verification.main(arguments) == 2
+    assert f"{words}: make verify ARCHIVE=results/<study>/inverse-depth-<study>.zip" in capsys.readouterr().err
+
+
 def edited(change):
     """Edit the list of origins of an archive's contents."""
 

@@ -37,6 +37,9 @@ MOST_HEAP_OBJECTS = 2**20
 """Of all its texts of any length, and references of axes to dimensions."""
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_LISTS = {bytes([version << 4 | 9]) for version in (1, 2, 3, 4, 5)}
+"""How the message of a type of any length begins: with the version of the message, and class 9."""
+
 _PACKING = ("scale_factor", "add_offset", "missing_value", "_Unsigned")
 """Attributes by which a reader would turn an array into a larger one; this package writes numbers as they are."""
 
@@ -71,11 +74,12 @@ def check_contents(body: bytes) -> None:
         raise FormatError("its addresses and lengths are not of 8 bytes each, from the file's start")
     _check_heaps(body)
     _check_indexes(body)
+    _check_lengths(body, b"DIMENSION_LIST", 8)
     with h5py.File(io.BytesIO(body), "r") as file:
         variables = _variables(file)
         room = MOST_ATTRIBUTE_BYTES
         for name, owner in [("the file", file), *variables.items()]:
-            room -= _check_attributes(name, owner, room)
+            room -= _check_attributes(name, owner, room, body)
         for name, variable in variables.items():
             _check_values(name, variable)
         _check_sizes(variables, len(body))
@@ -132,6 +136,58 @@ def _check_indexes(body: bytes) -> None:
             )
 
 
+def _check_lengths(body: bytes, name: bytes, unit: int) -> None:
+    """Refuse an attribute of any length, of elements of so many bytes, whose length is not that of what it refers to.
+
+    HDF5, up to 2.0, takes room by the length that the attribute states, and fills it with all that the heap holds. So
+    whatever could be the message of such an attribute is read: version, flags, and the sizes of name, type and space;
+    these three, each filled up to a multiple of 8 in version 1; and for each element a length, the address of a heap
+    and the number of an object in it.
+    """
+    for place in _places(body, name + b"\0"):
+        for version, head, step in ((1, 8, 8), (2, 8, 1), (3, 9, 1)):
+            found, flags, *sizes = struct.unpack("<BBHHH", body[max(place - head, 0) :][:8].ljust(8))
+            if found != version or sizes[0] != len(name) + 1:
+                continue
+            _, kind, space, start = itertools.accumulate((-(-size // step) * step for size in sizes), initial=place)
+            if not flags and body[kind : kind + 1] not in _LISTS:
+                continue
+            count = _count(body[space:start])
+            if (
+                flags
+                or 16 * count > len(body) - start
+                or any(
+                    length * unit != _heap_object(body, heap, number)
+                    for length, heap, number in struct.iter_unpack("<IQI", body[start : start + 16 * count])
+                )
+            ):
+                raise ContentsError(
+                    f"the attribute {name.decode(errors='replace')!r} is not of the length that it states"
+                )
+
+
+def _count(space: bytes) -> int:
+    """Count the elements of an attribute by its dataspace, of version 1 or 2."""
+    version, axes = space[:2].ljust(2)
+    start = 8 if version == 1 else 4
+    return math.prod(int.from_bytes(space[i : i + 8], "little") for i in range(start, start + 8 * axes, 8))
+
+
+def _heap_object(body: bytes, heap: int, number: int) -> int:
+    """Give the size of an object of a global heap, -1 if it is not there."""
+    if not number:
+        return 0
+    place, end = heap + 16, heap + int.from_bytes(body[heap + 8 : heap + 16], "little")
+    while body[heap : heap + 4] == b"GCOL" and place + 16 <= min(end, len(body)):
+        index, size = struct.unpack("<H6xQ", body[place : place + 16])
+        if index == number:
+            return int(size)
+        if not index:
+            break
+        place += 16 + -(-size // 8) * 8
+    return -1
+
+
 def _variables(file: h5py.File) -> dict[str, Any]:
     """Give the arrays of the root group, and refuse whatever else stands in it."""
     import h5py
@@ -154,7 +210,7 @@ def _variables(file: h5py.File) -> dict[str, Any]:
     return variables
 
 
-def _check_attributes(where: str, owner: Any, room: int) -> int:
+def _check_attributes(where: str, owner: Any, room: int, body: bytes) -> int:
     """Check the attributes of a variable or the file, and return the bytes that they take, at most `room`."""
     import h5py
 
@@ -172,6 +228,7 @@ def _check_attributes(where: str, owner: Any, room: int) -> int:
                 raise ContentsError(f"the attribute {name!r} of {where!r} is a list of texts; allowed is one")
             if name in ("CLASS", "NAME"):
                 raise ContentsError(f"the attribute {name!r} of {where!r} is not text of a fixed length")
+            _check_lengths(body, name.encode("utf-8", "surrogateescape"), 1)
             taken += len(str(owner.attrs[name]))
         if taken > room:
             raise ContentsError(f"attributes of more than {MOST_ATTRIBUTE_BYTES:,} bytes; allowed are no more in all")

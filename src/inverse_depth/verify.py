@@ -224,8 +224,9 @@ def _one_line(error: Exception) -> str:
 
 def main(arguments: list[str]) -> int:
     """Check the archive that is named, and say what was found; 1 if it is not sound."""
-    if len(arguments) != 1:
-        print("usage: python -m inverse_depth.verify ARCHIVE.zip", file=sys.stderr)
+    if len(arguments) != 1 or not Path(arguments[0]).is_file():
+        found = f"{arguments[0]} is no file" if arguments and arguments[0] else "no archive is named"
+        print(f"{found}: make verify ARCHIVE=results/<study>/inverse-depth-<study>.zip", file=sys.stderr)
         return 2
     try:
         verify(Path(arguments[0]))
