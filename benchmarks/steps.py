@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 
 import torch
 from torch import Tensor
@@ -158,26 +160,66 @@ def _factored(spec: ModelSpec) -> torch.nn.Module:
     return build_model(controlled, (0,)).weights
 
 
+class Apart:
+    """A function in a process of its own, which keeps the allocator's defaults while ours changes them.
+
+    The literal step is timed so: it would otherwise gain from what training does for itself.
+    """
+
+    def __init__(self, make: Callable[..., Callable[[], object]], *arguments: object):
+        """Make the function there, from arguments that can be sent."""
+        self.pool = ProcessPoolExecutor(
+            1, mp_context=get_context("forkserver"), initializer=_make, initargs=(make, arguments)
+        )
+
+    def turn(self, threads: int, at_least: float) -> list[float]:
+        """Run the function there for some time; the seconds of each run."""
+        return self.pool.submit(_turn_there, threads, at_least).result()
+
+
+_there: list[Callable[[], object]] = []
+
+
+def _make(make: Callable[..., Callable[[], object]], arguments: tuple[object, ...]) -> None:
+    _there.append(make(*arguments))
+
+
+def _turn_there(threads: int, at_least: float) -> list[float]:
+    return turn(_there[0], threads, at_least)
+
+
+def turn(run: Callable[[], object] | Apart, threads: int, at_least: float) -> list[float]:
+    """Run a function for some time, after a run that does not count; the mean seconds of each group of runs."""
+    if isinstance(run, Apart):
+        return run.turn(threads, at_least)
+    times: list[float] = (
+        Timer("run()", globals={"run": run}, num_threads=threads).blocked_autorange(min_run_time=at_least).times
+    )
+    return times
+
+
 def alternate(
-    ways: Sequence[tuple[Callable[[], object], int]], rounds: int = 5, at_least: float = 0.2, at_most: float = 60.0
+    ways: Sequence[tuple[Callable[[], object] | Apart, int]],
+    rounds: int = 5,
+    at_least: float = 0.2,
+    at_most: float = 60.0,
 ) -> list[float]:
     """Median seconds of each function, run in turns so that whatever else the machine does slows all alike.
 
     Parameters
     ----------
-    ways : sequence of (callable, int)
+    ways : sequence of (callable or Apart, int)
         A function, and how many threads it may use.
     rounds : int
         How often each has its turn, which begins with a run that does not count.
     at_least, at_most : float
         Seconds of a turn; seconds after which no round begins.
     """
-    timers = [Timer("run()", globals={"run": run}, num_threads=threads) for run, threads in ways]
     times: list[list[float]] = [[] for _ in ways]
     begun = time.monotonic()
     for _ in range(rounds):
-        for timer, own in zip(timers, times, strict=True):
-            own.extend(timer.blocked_autorange(min_run_time=at_least).times)
+        for (run, threads), own in zip(ways, times, strict=True):
+            own.extend(turn(run, threads, at_least))
         if time.monotonic() - begun > at_most:
             break
     return [statistics.median(own) for own in times]

@@ -25,7 +25,7 @@ import torch
 from costs import gflop, machine, peak_mib, traffic
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from steps import Case, LiteralStep, ReducedStep, alternate
+from steps import Apart, Case, LiteralStep, ReducedStep, alternate
 
 from inverse_depth.figures.panels import PAGE_WIDTH, looks, save, styled
 
@@ -102,7 +102,7 @@ def measure_times(case: Case, batch: int, device: torch.device, turns: dict[str,
     cores, ours = torch.get_num_threads(), ReducedStep(case, device)
     contexts, teachers = ours.sample()
     ours.gradient(contexts, teachers)
-    ways: dict[str, tuple[Callable[[], object], int]] = {
+    ways: dict[str, tuple[Callable[[], object] | Apart, int]] = {
         "ours_s": (ours, cores),
         "sampling_s": (ours.sample, cores),
         "forward_s": (lambda: ours.forward(contexts, teachers), cores),
@@ -113,7 +113,7 @@ def measure_times(case: Case, batch: int, device: torch.device, turns: dict[str,
         ways["one_core_s"] = (ours, 1)
         ways["one_core_sampling_s"] = (ours.sample, 1)
     if batch:
-        ways["literal_s"] = (LiteralStep(case, batch, device), cores)
+        ways["literal_s"] = (Apart(LiteralStep, case, batch, device), cores)
     seconds = dict(zip(ways, alternate(list(ways.values()), **turns), strict=True))
     seconds["backward_s"] = seconds.pop("gradient_s") - seconds["forward_s"]
     return seconds | {"threads": cores}
