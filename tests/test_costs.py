@@ -66,7 +66,7 @@ def test_softmax_does_the_products_that_it_must_and_no_more():
     d, length, depth, count = 8, 32, 16, 24
     logits = 2 * count * depth * length * d
     mixed = 2 * count * depth * length
-    means = 2 * count * depth * length * (2 * d + 1)  # backward: of w k, k and w
+    means = 2 * count * depth * length * (d + 1)  # backward: of w, and of k weighted by the gradient of the logits
     probes = 2 * 2 * count * depth * d * d
     values = 2 * 2 * count * length * d
     needed = logits + mixed + means + probes + values
@@ -80,10 +80,10 @@ def test_a_large_batch_is_met_in_parts_so_that_its_attention_is_never_whole():
 
 @pytest.mark.parametrize("variant", ["controlled", "decoupled_values"])
 @pytest.mark.parametrize("a", [0.0, 1.0])
-def test_softmax_makes_the_attention_once_and_nothing_else_of_its_size(variant, a):
+def test_softmax_makes_the_attention_once_and_the_gradient_of_its_logits_once(variant, a):
     d, length, depth, count = 4, 64, 16, 8
     made = large_arrays(count * depth * length, "softmax", depth, difficult(d, length, a), count, variant)
-    assert sorted(made) == ["_softmax", "bmm"]  # the logits and their softmax
+    assert sorted(made) == ["_softmax", "bmm", "mul_", "sub"]  # the logits and their softmax; their gradient, in place
 
 
 @pytest.mark.parametrize("a", [0.0, 1.0])
@@ -108,10 +108,10 @@ def test_softmax_cost_is_linear_in_depth_and_context_length_and_does_not_know_th
     assert flops("softmax", 16, difficult(8, 64), 16, width=64) == base
 
 
-def test_context_updates_make_two_arrays_of_the_size_of_the_attention_for_each_layer_but_the_last():
+def test_context_updates_make_three_arrays_of_the_size_of_the_attention_for_each_layer_but_the_last():
     d, length, depth, count = 4, 48, 5, 3
     made = large_arrays(count * length * length, "softmax", depth, difficult(d, length), count, "context_updates")
-    assert sorted(made) == ["_softmax"] * (depth - 1) + ["bmm"] * (depth - 1)
+    assert sorted(made) == sorted((depth - 1) * ["_softmax", "bmm", "mul_", "sub"])  # the last two in one array
 
 
 def test_single_stream_never_makes_attention_between_context_tokens():

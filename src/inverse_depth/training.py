@@ -202,13 +202,13 @@ def accumulate_gradients(model: Model, contexts: Contexts, objective: Objective,
     total, done = torch.zeros(contexts.query.shape[0], device=contexts.query.device), 0
     for part in parts(model, contexts):
         chosen = None if teachers is None else teachers[:, done : done + len(part)]
-        loss = objective(model, part, chosen, leaves).sum(1) / len(contexts)
-        loss.sum().backward()
-        total += loss.detach()
+        losses = objective(model, part, chosen, leaves)
+        losses.backward(torch.full_like(losses, 1 / len(contexts)))
+        total += losses.detach().sum(1)
         done += len(part)
     met = [name for name, leaf in leaves.items() if leaf.grad is not None]
     torch.autograd.backward([effective[name] for name in met], [leaves[name].grad for name in met])
-    return total
+    return total / len(contexts)
 
 
 def selected_mass(model: Model, contexts: Contexts) -> Tensor:
