@@ -7,6 +7,7 @@ characters, and what else is found is refused.
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import math
@@ -144,6 +145,7 @@ def _check_lengths(body: bytes, name: bytes, unit: int) -> None:
     these three, each filled up to a multiple of 8 in version 1; and for each element a length, the address of a heap
     and the number of an object in it.
     """
+    heap_objects = functools.cache(functools.partial(_heap_objects, body))
     for place in _places(body, name + b"\0"):
         for version, head, step in ((1, 8, 8), (2, 8, 1), (3, 9, 1)):
             found, flags, *sizes = struct.unpack("<BBHHH", body[max(place - head, 0) :][:8].ljust(8))
@@ -157,7 +159,7 @@ def _check_lengths(body: bytes, name: bytes, unit: int) -> None:
                 flags
                 or 16 * count > len(body) - start
                 or any(
-                    length * unit != _heap_object(body, heap, number)
+                    length * unit != heap_objects(heap).get(number, -1)
                     for length, heap, number in struct.iter_unpack("<IQI", body[start : start + 16 * count])
                 )
             ):
@@ -173,19 +175,16 @@ def _count(space: bytes) -> int:
     return math.prod(int.from_bytes(space[i : i + 8], "little") for i in range(start, start + 8 * axes, 8))
 
 
-def _heap_object(body: bytes, heap: int, number: int) -> int:
-    """Give the size of an object of a global heap, -1 if it is not there."""
-    if not number:
-        return 0
-    place, end = heap + 16, heap + int.from_bytes(body[heap + 8 : heap + 16], "little")
-    while body[heap : heap + 4] == b"GCOL" and place + 16 <= min(end, len(body)):
-        index, size = struct.unpack("<H6xQ", body[place : place + 16])
-        if index == number:
-            return int(size)
-        if not index:
+def _heap_objects(body: bytes, heap: int) -> dict[int, int]:
+    """Give the sizes of the objects of a global heap by their numbers; of number 0, which is none, always."""
+    sizes, place, end = {0: 0}, heap + 16, heap + int.from_bytes(body[heap + 8 : heap + 16], "little")
+    while body[heap : heap + 5] == b"GCOL\x01" and place + 16 <= min(end, len(body)):
+        number, size = struct.unpack("<H6xQ", body[place : place + 16])
+        if not number:
             break
+        sizes.setdefault(number, size)
         place += 16 + -(-size // 8) * 8
-    return -1
+    return sizes
 
 
 def _variables(file: h5py.File) -> dict[str, Any]:
