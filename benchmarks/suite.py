@@ -32,6 +32,7 @@ from inverse_depth.figures.panels import PAGE_WIDTH, looks, save, styled
 CASES = [
     # attention, variant, task, L, d, N, P, batch
     *(Case("softmax", "controlled", "difficult", depth, 16, 16, 64, 256) for depth in (1, 16, 64, 256, 1024)),
+    Case("softmax", "controlled", "difficult", 64, 16, 16, 64, 64),
     *(Case("softmax", "controlled", "difficult", 64, 16, 16, length, 256) for length in (256, 1024)),
     *(Case("softmax", "controlled", "difficult", depth, 16, 16, 64, 256, a=1.0) for depth in (16, 64)),
     Case("softmax", "controlled", "difficult", 1024, 16, 16, 64, 256, replicas=4),
@@ -39,6 +40,7 @@ CASES = [
         Case("linear", "controlled", "difficult", depth, 128, 128, length, 16)
         for length, depth in itertools.product((256, 1024, 4096), (1, 4, 16, 32))
     ),
+    Case("linear", "controlled", "difficult", 16, 128, 128, 1024, 4),
     *(Case("linear", "controlled", "easy", 16, 128, 128, length, 4, a=2.0) for length in (256, 1024, 4096)),
     Case("softmax", "decoupled_values", "difficult", 64, 16, 16, 64, 256),
     Case("softmax", "single_stream", "difficult", 16, 16, 32, 64, 128),
@@ -198,6 +200,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """How many times faster than the paper's formulation, against depth and against context length."""
     figure = Figure(figsize=(PAGE_WIDTH, 2.7), layout="constrained")
     controlled = table[(table["variant"] == "controlled") & (table["replicas"] == 1) & table["a"].isin((0, 2))]
+    controlled = controlled[controlled["batch"] == controlled.groupby(["attention", "task"])["batch"].transform("max")]
     for ax, along, fixed in zip(figure.subplots(1, 2, sharey=True), ("L", "P"), ("P", "L"), strict=True):
         keys = ["attention", "task", fixed]
         groups = {
