@@ -120,6 +120,18 @@ def test_the_plan_names_stages_with_reasons_and_times():
 
 
 @pytest.mark.parametrize(
+    ("done", "cubes", "words"),
+    [
+        (0, True, "0 of 14 points are trained here; its cubes came without their models. To run:"),
+        (0, False, "0 of 14 points are trained. To run:"),
+        (3, True, "3 of 14 points are trained. To run:"),
+    ],
+)
+def test_the_plan_says_when_cubes_came_without_their_models(done, cubes, words):
+    assert plan("toy", [], 2, done, 14, cubes).splitlines()[0] == f"The study toy: {words}"
+
+
+@pytest.mark.parametrize(
     ("ended", "layers", "words"),
     [
         ({"fig1", "all"}, ["quick"], ["results/toy/figures/", "results/toy/tables/", "make report STUDY=quick"]),

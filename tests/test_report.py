@@ -155,11 +155,13 @@ def test_mathematics_in_html(text, html):
 
 
 def test_a_table_comes_back_from_its_file_and_is_escaped(tmp_path):
-    frame = pd.DataFrame({"a": [0.0, 1.0], "floor": [2.0, np.nan], "floor_se": [0.01, np.nan], "note": ["", "<b> & c"]})
+    notes = ["", "<b> & c: $L_0$ of R_1"]
+    frame = pd.DataFrame({"a": [0.0, 1.0], "floor": [2.0, np.nan], "floor_se": [0.01, np.nan], "note": notes})
     write_table(frame, *(tmp_path / f"t.{suffix}" for suffix in ("csv", "md", "tex")))
     table = html_table(read_table(tmp_path / "t.csv"))
     assert "<td>2.00 ± 0.01</td><td></td>" in table
-    assert "<td>see note</td><td>&lt;b&gt; &amp; c</td>" in table
+    assert "<td>see note</td><td>1</td>" in table
+    assert "<li>&lt;b&gt; &amp; c: <i>L</i><sub>0</sub> of R_1</li>" in table
     assert len(re.findall("<tr>", table)) == 3
 
 

@@ -106,15 +106,25 @@ def read_table(csv: Path) -> pd.DataFrame:
 
 
 def html_table(frame: pd.DataFrame) -> str:
-    """Write a table as HTML, its cells as in Markdown; those of the column "verdict" have it as their class."""
-    cells = _cells(frame, "±")
+    """Write a table as HTML, its cells and notes as in Markdown; those of the column "verdict" have it as their class."""
+    cells, texts = _numbered(_cells(frame, "±"))
     head = "".join(f"<th scope='col'>{to_html(name)}</th>" for name in cells.columns)
     rows = []
     for _, row in cells.iterrows():
         kinds = (f" class='{text.split()[0]}'" if name == "verdict" else "" for name, text in row.items())
-        rows.append("".join(f"<td{kind}>{html.escape(text)}</td>" for kind, text in zip(kinds, row, strict=True)))
+        rows.append("".join(f"<td{kind}>{_html(text)}</td>" for kind, text in zip(kinds, row, strict=True)))
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    notes = "".join(f"\n<li>{_html(text)}</li>" for text in texts)
+    below = f"\n<ol class='notes'>{notes}\n</ol>" if notes else ""
+    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>{below}"
+
+
+def _html(text: str) -> str:
+    """Write a cell as HTML; what stands between dollar signs is mathematics."""
+    parts = text.split("$")
+    parts[::2] = [html.escape(part) for part in parts[::2]]
+    parts[1::2] = [to_html(part) for part in parts[1::2]]
+    return "".join(parts)
 
 
 def _cells(frame: pd.DataFrame, sign: str) -> pd.DataFrame:

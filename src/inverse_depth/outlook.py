@@ -77,7 +77,8 @@ class Outlook(logging.Handler):
                     dag = self.workflow.dag
                     self.waiting = {dag.jobid(job): job for job in dag.needrun_jobs()}
                     if self.waiting:  # a dry run counts its jobs once more at its end, where none is left
-                        self._say(record, plan(self.study.study, self._jobs(), self._at_once(), *self._trained()))
+                        cubes = any(Path("results", self.study.study, "cubes").glob("*.nc"))
+                        self._say(record, plan(self.study.study, self._jobs(), self._at_once(), *self._trained(), cubes))
                 case "job_finished":
                     job = self.waiting.pop(getattr(record, "job_id", -1), None)
                     self.ended |= {job.rule.name} if job else set()
@@ -120,9 +121,10 @@ class Outlook(logging.Handler):
         return max((int(value) for value in found if isinstance(value, int) and value < 10**6), default=1)
 
 
-def plan(study: str, jobs: Sequence[Job], at_once: int, done: int, total: int) -> str:
-    """Say what will run, a line for each stage, why, and how long it should take."""
-    lines = [f"The study {study}: {done} of {total} points are trained. To run:"]
+def plan(study: str, jobs: Sequence[Job], at_once: int, done: int, total: int, cubes: bool = False) -> str:
+    """Say what will run, a line for each stage, why, and how long it should take; ``cubes``: whether any is there."""
+    here = "" if done or not cubes else " here; its cubes came without their models"
+    lines = [f"The study {study}: {done} of {total} points are trained{here}. To run:"]
     stages: dict[str, list[Job]] = {}
     for job in jobs:
         stages.setdefault("figures and tables" if job.rule in ARTIFACTS else job.rule, []).append(job)
