@@ -281,9 +281,9 @@ def test_measurements_are_of_models_that_are_trained():
     assert [run.depth for run in found.measured_runs(found.measurements.selection)] == [1, 1, 2, 2]
     for change, words in [
         ({"experiment": "second"}, "measurements.selection.experiment is 'second': allowed are first"),
-        ({"depths": [1, 4]}, "does not train"),
-        ({"spectrum": [0, 1]}, "does not train"),
-        ({"target_size": 3}, "does not train"),
+        ({"depths": [1, 4]}, "measurements.selection.depths is [1, 4]: experiments."),
+        ({"spectrum": [0, 1]}, "measurements.selection.spectrum is [0, 1] with k = "),
+        ({"target_size": 3}, " with k = 3: experiments."),
         ({"depths": [1]}, "measurements.selection.depths: found [1]"),
         ({"depth": 1}, "measurements.selection.depth: unknown key; did you mean 'depths'?"),
     ]:

@@ -52,6 +52,25 @@ def test_the_example_says_when_depths_are_too_few(path, tmp_path):
     assert "(a, b) = (0, 0): 2 depths in this range are too few" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--from", "64", "--to", "8"], "--from 64 --to 8 holds no depth: the cube has 1, 2"),
+        (["--target-size", "3"], "--target-size is 3: the cube holds 2"),
+        (["--floor", "9"], "floor is 9"),
+        (["--plot", "absent/refit.png"], "--plot absent/refit.png: "),
+        (["--plot", "refit.xyz"], "--plot refit.xyz: "),
+    ],
+)
+def test_the_example_names_a_wrong_argument(path, tmp_path, arguments, words):
+    environment = {"PYTHONPATH": ":".join(sys.path), "MPLBACKEND": "Agg"}
+    command = [sys.executable, ROOT / "examples/reanalyse.py", path, *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert words in done.stderr and "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf"])
 def test_plain_xarray_opens_a_cube(cube, path, engine):
     with xr.open_dataset(path, engine=engine) as opened:

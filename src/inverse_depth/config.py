@@ -129,19 +129,33 @@ class Study(Section):
                     f"measurements.{key}.experiment is {section.experiment!r}: allowed are {allowed or 'none'}"
                 )
             if not self.measured_runs(section):
-                raise ValueError(
-                    f"measurements.{key} names depths, a spectrum or a target size that "
-                    f"experiments.{section.experiment} does not train"
-                )
+                where = f"experiments.{section.experiment} trains"
+                if depths := dict.fromkeys(run.depth for run in self.runs_at(section)):
+                    name, depth = (
+                        ("depths", section.depths) if isinstance(section, Selection) else ("depth", section.depth)
+                    )
+                    raise ValueError(
+                        f"measurements.{key}.{name} is {depth}: {where} {', '.join(map(str, depths))} there"
+                    )
+                groups = ", ".join(f"[{a:g}, {b:g}] with k = {k}" for a, b, k in self.groups(section.experiment))
+                a, b = section.spectrum
+                k = f" with k = {section.target_size}" if isinstance(section, Selection) else ""
+                raise ValueError(f"measurements.{key}.spectrum is [{a:g}, {b:g}]{k}: {where} {groups}")
 
     def measured_runs(self, section: Selection | ContextAttention) -> list[Run]:
         """Return the training jobs that a measurement looks at; none if one of its depths is not trained."""
         depths = section.depths if isinstance(section, Selection) else (section.depth,)
-        runs = []
-        for (a, b, k), jobs in self.groups(section.experiment).items():
-            if (a, b) == section.spectrum and (isinstance(section, ContextAttention) or k == section.target_size):
-                runs += [run for run in jobs if run.depth in depths]
+        runs = [run for run in self.runs_at(section) if run.depth in depths]
         return runs if {run.depth for run in runs} == set(depths) else []
+
+    def runs_at(self, section: Selection | ContextAttention) -> list[Run]:
+        """Return the training jobs of all depths at the spectrum, and the target size, of a measurement."""
+        return [
+            run
+            for (a, b, k), jobs in self.groups(section.experiment).items()
+            if (a, b) == section.spectrum and (isinstance(section, ContextAttention) or k == section.target_size)
+            for run in jobs
+        ]
 
     def groups(self, experiment: str) -> dict[tuple[float, float, int], list[Run]]:
         """Return the training jobs behind every (a, b, k) of an experiment, all depths and seeds, in grid order.

@@ -106,7 +106,7 @@ def read_table(csv: Path) -> pd.DataFrame:
 
 
 def html_table(frame: pd.DataFrame) -> str:
-    """Write a table as HTML, its cells and notes as in Markdown; those of the column "verdict" have it as their class."""
+    """Write a table as HTML, cells and notes as in Markdown; cells of the column "verdict" have it as their class."""
     cells, texts = _numbered(_cells(frame, "±"))
     head = "".join(f"<th scope='col'>{to_html(name)}</th>" for name in cells.columns)
     rows = []

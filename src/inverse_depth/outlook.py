@@ -78,7 +78,9 @@ class Outlook(logging.Handler):
                     self.waiting = {dag.jobid(job): job for job in dag.needrun_jobs()}
                     if self.waiting:  # a dry run counts its jobs once more at its end, where none is left
                         cubes = any(Path("results", self.study.study, "cubes").glob("*.nc"))
-                        self._say(record, plan(self.study.study, self._jobs(), self._at_once(), *self._trained(), cubes))
+                        self._say(
+                            record, plan(self.study.study, self._jobs(), self._at_once(), *self._trained(), cubes)
+                        )
                 case "job_finished":
                     job = self.waiting.pop(getattr(record, "job_id", -1), None)
                     self.ended |= {job.rule.name} if job else set()
