@@ -58,7 +58,8 @@ CAPTIONS: dict[str, str] = {
         "Loss of single spectral modes j of softmax attention averaging the labels of the two tokens nearest to "
         "the query, at input eigenvalues 1/j and a flat teacher spectrum. (a) R_j against depth L. (b) R_j less "
         "its limit, over that value at the shallowest depth: curves that coincide are modes learned in parallel. "
-        f"The limit is the floor of a fit to each mode by itself. {_POINTS}"
+        "The limit is the floor of a fit to each mode by itself; where a loss is below it, the line passes over that "
+        f"depth. {_POINTS}"
     ),
     "fig8": (
         "Why linear attention meets a loss floor when it averages the labels of the tokens nearest to the query: one "
@@ -202,8 +203,8 @@ CAPTIONS: dict[str, str] = {
     "depth_range": (
         "Fits R_L = L_0 + c L^-alpha of the loss of softmax attention averaging the labels of the k tokens nearest "
         "to the query, at spectra (a, b), over different ranges of depth L: the exponent and the floor with "
-        "standard errors. Where there are too few depths, or they do not determine the law, the note says why. At a "
-        "= 0 the rows of all b are one measurement."
+        "standard errors. Where there are too few depths, or they do not determine the law, the note says why; an "
+        "exponent of 0.01 there is the least that is fitted. At a = 0 the rows of all b are one measurement."
     ),
     "depth_range_exponents": (
         "How the exponent alpha of fits R_L = L_0 + c L^-alpha to the loss of softmax attention (difficult task: "
