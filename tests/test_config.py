@@ -273,6 +273,13 @@ def test_at_a_zero_one_training_serves_all_b_unless_teachers_are_sampled():
     assert len(parse_study(spectra).runs("first")) == 3 * 2 * 2
 
 
+def test_a_fit_takes_some_depth_of_the_grid():
+    for bounds in ({"min_depth": 3}, {"min_depth": 3, "max_depth": 4096}):
+        with pytest.raises(ConfigError, match=r"first.*fit takes min_depth 3 to max_depth 4096: .* depths 1, 2$"):
+            parse_study(changed("experiments.first.fit", bounds))
+    assert parse_study(changed("experiments.first.fit", {"min_depth": 2})).experiments["first"].fit.min_depth == 2
+
+
 def test_measurements_are_of_models_that_are_trained():
     study = copy.deepcopy(STUDY)
     section = {"experiment": "first", "spectrum": [0, 0], "target_size": 2, "depths": [1, 2], "contexts": 100}

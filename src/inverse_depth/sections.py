@@ -110,6 +110,12 @@ class Experiment(Section):
             raise ValueError(
                 "grid holds the point L={}, a={}, b={}, k={}, seed={} twice; once is enough".format(*repeated)
             )
+        depths = sorted({depth for block in self.grid for depth in block.depths})
+        if not any(self.fit.min_depth <= depth <= self.fit.max_depth for depth in depths):
+            raise ValueError(
+                f"fit takes min_depth {self.fit.min_depth} to max_depth {self.fit.max_depth}: "
+                f"the grid has only depths {', '.join(map(str, depths))}"
+            )
         return self
 
 
